@@ -1,0 +1,47 @@
+# Everything sets itself up: a virtual environment at .venv with pinned packages.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Workers of the test runner, and further arguments to it, e.g. make test ARGS="-m unit".
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: help test test-unit demo benchmark lint clean
+
+help:
+	@echo "make test       all tests a fresh machine can run"
+	@echo "make test-unit  only those that neither train nor save a model"
+	@echo "make demo       draw every encoding and print the cost table (results in demo_output/)"
+	@echo "make benchmark  the full cost table, BERT_BASE and BERT_SMALL (an hour on two cores)"
+	@echo "make lint       ruff"
+
+$(READY): setup.py constraints.txt
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --quiet --upgrade "pip>=24" "setuptools>=70" wheel 2>&1 | grep -v '^WARNING: Location' || true
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[test]"
+	@touch $@
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -q tests/encodings/test_equations.py $(ARGS)
+
+test-unit: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not integration and not slow" $(ARGS)
+
+demo: $(READY)
+	$(BIN)/python -m keras_posenc.plotting --output demo_output/encodings.png
+	$(BIN)/python -m keras_posenc.benchmark --quick --output demo_output
+
+benchmark: $(READY)
+	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo_output benchmark_output

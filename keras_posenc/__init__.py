@@ -1,0 +1,14 @@
+"""How transformers know word order, and what their attention means."""
+
+from keras_posenc import encodings, layers
+from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
+from keras_posenc.version import __version__
+
+__all__ = [
+    "__version__",
+    "encodings",
+    "fold_positions",
+    "layers",
+    "position_encodings",
+    "unfold_positions",
+]

@@ -1,0 +1,44 @@
+"""Folding the positions of any Keras model that uses these layers."""
+
+import keras
+
+from keras_posenc.encodings.base import PositionEncoding
+
+
+def position_encodings(model):
+    """The encodings inside a layer or model, in the order of its layers."""
+    return [layer for layer in model._flatten_layers() if isinstance(layer, PositionEncoding)]
+
+
+def fold_positions(model, length):
+    """Computes every bias of `model` that depends on positions only, once, and keeps it for inference.
+
+    It is exact: outputs do not change. While folded, the model refuses to train, and its position weights refuse to be
+    changed, so that the kept values cannot go stale. Folds are not part of what `save` writes.
+
+    Args:
+        model: any Keras model or layer that holds encodings of this library, built.
+        length: number of positions to cover. Longer inputs are computed from the weights where their length is known
+            when the call is traced, and are an error in a graph with dynamic lengths.
+    """
+    encodings = position_encodings(model)
+    try:
+        for encoding in encodings:
+            encoding.fold(length)
+    except Exception:
+        unfold_positions(model)
+        raise
+    _forget_compiled(model)
+
+
+def unfold_positions(model):
+    """Undoes `fold_positions`: positions are computed from the weights again, and can be trained."""
+    for encoding in position_encodings(model):
+        encoding.unfold()
+    _forget_compiled(model)
+
+
+def _forget_compiled(model):
+    """Functions that `fit`, `evaluate` and `predict` compiled hold the old way of computing positions."""
+    if isinstance(model, keras.Model):
+        model.train_function = model.test_function = model.predict_function = None

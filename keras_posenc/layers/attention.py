@@ -1,0 +1,413 @@
+"""Multi-head attention with the five doors."""
+
+import keras
+from keras import ops
+
+from keras_posenc.encodings.base import PositionEncoding
+from keras_posenc.encodings.none import NoPosition
+from keras_posenc.encodings.registry import PACKAGE, create
+from keras_posenc.encodings.segment import SegmentBias
+from keras_posenc.layers import masking
+from keras_posenc.utils import checks
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class PositionalAttention(keras.layers.Layer):
+    """Multi-head attention into which any position encoding can be put.
+
+    `softmax(scores(q, k) + bias + segments + mask) v + values`, where an encoding may move `q, k, v` (transform), add
+    a content-free `bias`, compute the content `scores` itself, and add to the output (`values`). The softmax is
+    float32 (float64 under that policy) whatever the policy, a fully masked row gives zeros, and asking for the
+    attention scores changes nothing else.
+
+    It takes the place of `keras.layers.MultiHeadAttention`: constructor and call arguments are the same, and so are the
+    names and shapes of the projections (`query`, `key`, `value`, `attention_output`).
+
+    Args:
+        num_heads: number of attention heads.
+        key_dim: size of each head's queries and keys.
+        value_dim: size of each head's values, `key_dim` by default.
+        dropout: dropout rate of the attention weights.
+        use_bias: whether the projections have biases.
+        output_shape: width of the output, that of the query by default.
+        position: an encoding, a registered name such as `"diet_abs"`, several joined by `+`, or `None`.
+        position_options: dict of the named encoding's options, e.g. `{"rank": 128}`.
+        max_length: number of positions, for encodings that need to know.
+        share_heads: one set of position and segment parameters for all heads.
+        num_segments: if given, DIET's segment bias with so many segments; calls then need `segment_ids`.
+        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer, kernel_constraint,
+            bias_constraint, seed: as in `keras.layers.MultiHeadAttention`.
+
+    Call arguments:
+        query: `(batch, queries, width)`.
+        value: `(batch, keys, width)`; the query by default (self-attention).
+        key: `(batch, keys, width)`; the value by default.
+        query_mask, value_mask, key_mask: boolean `(batch, length)`, filled in by Keras from masked embeddings.
+        attention_mask: boolean or integer, `(batch, keys)`, `(batch, queries, keys)` or
+            `(batch, heads, queries, keys)`; true where attention is allowed.
+        use_causal_mask: hide keys after each query.
+        segment_ids: int `(batch, length)`, or a pair of them for queries and keys.
+        position_bias: `(1 or batch, heads or 1, queries, keys)`, a bias computed elsewhere, for a layer without a bias
+            of its own.
+        positions: a shared encoding at these lengths (`encoding.at(...)`), for a layer without its own.
+        start_index: absolute position of the first query. Keys start at 0.
+        cache: `{"key", "value"}` from `make_cache`. New keys and values are written at `start_index`, attention is
+            causal over all of it, and the updated cache is returned as the last output. With `update_cache=False`
+            the cache is used as it is, for cross-attention to a memory.
+        return_attention_scores: also return the attention weights, `(batch, heads, queries, keys)`.
+        return_values: also return the projected values they weigh, `(batch, heads, keys, value_dim)`.
+
+    Returns:
+        The output `(batch, queries, width)`; then the weights, the values and the cache, if they were asked for.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.PositionalAttention(2, 8, position="tisa")
+    >>> output, weights = attention(np.ones((1, 5, 16), "float32"), return_attention_scores=True)
+    >>> output.shape, weights.shape
+    (TensorShape([1, 5, 16]), TensorShape([1, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        *,
+        position=None,
+        position_options=None,
+        max_length=None,
+        share_heads=None,
+        num_segments=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        seed=None,
+        **kwargs,
+    ):
+        # A shared bias stays float32; the projections cast their inputs themselves.
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        name = type(self).__name__
+        self.num_heads = checks.positive_int(name, "num_heads", num_heads)
+        self.key_dim = checks.positive_int(name, "key_dim", key_dim)
+        self.value_dim = checks.positive_int(name, "value_dim", key_dim if value_dim is None else value_dim)
+        if output_shape is not None:
+            output_shape = output_shape[0] if isinstance(output_shape, (tuple, list)) else output_shape
+            checks.positive_int(name, "output_shape", output_shape)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"{name}: `dropout` must be at least 0 and below 1. Received: dropout={dropout!r}")
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.output_width = output_shape
+        self.max_length = max_length
+        self.num_segments = num_segments
+        self.share_heads = share_heads
+        self.seed = seed
+        self._projection_options = {
+            "kernel_initializer": keras.initializers.get(kernel_initializer),
+            "bias_initializer": keras.initializers.get(bias_initializer),
+            "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
+            "bias_regularizer": keras.regularizers.get(bias_regularizer),
+            "kernel_constraint": keras.constraints.get(kernel_constraint),
+            "bias_constraint": keras.constraints.get(bias_constraint),
+        }
+        if isinstance(position, dict):
+            position = keras.saving.deserialize_keras_object(position)
+        common = {} if share_heads is None else {"share_heads": share_heads}
+        self.position = create(
+            position,
+            position_options,
+            num_heads=self.num_heads,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            max_length=max_length,
+            dtype=self.dtype_policy,
+            **common,
+        )
+        self._check_position()
+        # An encoder whose blocks share an encoding sets these to what that encoding needs.
+        self.projects_query, self.projects_key = self.position.needs_query, self.position.needs_key
+        self.segment_bias = None
+        if num_segments is not None:
+            self.segment_bias = SegmentBias(
+                self.num_heads, num_segments, bool(share_heads), dtype=self.dtype_policy, name="segment_bias"
+            )
+        self.dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy) if dropout else None
+        self.query_dense = self.key_dense = self.value_dense = self.output_dense = None
+
+    def _check_position(self):
+        encoding, name = self.position, type(self).__name__
+        if not isinstance(encoding, PositionEncoding):
+            raise ValueError(f"{name}: `position` must be an encoding or a registered name. Received: {encoding!r}")
+        if "embed" in encoding.doors:
+            raise ValueError(
+                f"{type(encoding).__name__} is added to the input embeddings, not used inside attention. Apply it to "
+                f"the embeddings (`x = {type(encoding).__name__}(...)(x)`), and leave `position` of {name} unset."
+            )
+        for own in ("num_heads", "key_dim"):
+            theirs = getattr(encoding, own)
+            if theirs is not None and theirs != getattr(self, own):
+                raise ValueError(
+                    f"{name} has {own}={getattr(self, own)}, its encoding '{encoding.name}' {own}={theirs}."
+                )
+        if getattr(encoding, "compresses_keys", False) and not getattr(self, "compresses_keys", False):
+            raise ValueError(f"{type(encoding).__name__} scores compressed keys. Use DietAbsLinformerAttention.")
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = query_shape if value_shape is None else value_shape
+        key_shape = value_shape if key_shape is None else key_shape
+        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
+            if len(shape) != 3 or shape[-1] is None:
+                raise ValueError(
+                    f"{type(self).__name__}: `{name}` must have shape (batch, length, width) with a known width. "
+                    f"Received: shape={tuple(shape)}"
+                )
+        width = self.output_width or query_shape[-1]
+        if self.projects_query:
+            self.query_dense = self._projection("query", query_shape, self.key_dim)
+        if self.projects_key:
+            self.key_dense = self._projection("key", key_shape, self.key_dim)
+        self.value_dense = self._projection("value", value_shape, self.value_dim)
+        self.output_dense = keras.layers.EinsumDense(
+            "abcd,cde->abe",
+            output_shape=(None, width),
+            bias_axes="e" if self.use_bias else None,
+            name="attention_output",
+            dtype=self.dtype_policy,
+            **self._copied_options(),
+        )
+        self.output_dense.build((None, None, self.num_heads, self.value_dim))
+        if not self.position.built:
+            self.position.build()
+        if self.segment_bias is not None:
+            self.segment_bias.build()
+        if self.position.max_length is not None and query_shape[1] is not None:
+            self.position.check_length(query_shape[1])
+        self.built = True
+
+    def _projection(self, name, input_shape, size):
+        dense = keras.layers.EinsumDense(
+            "abc,cde->abde",
+            output_shape=(None, self.num_heads, size),
+            bias_axes="de" if self.use_bias else None,
+            name=name,
+            dtype=self.dtype_policy,
+            **self._copied_options(),
+        )
+        dense.build(input_shape)
+        return dense
+
+    def _copied_options(self):
+        """Each projection gets its own initializer: one object with a seed would give them equal weights."""
+        options = dict(self._projection_options)
+        for name in ("kernel_initializer", "bias_initializer"):
+            initializer = options[name]
+            options[name] = initializer.__class__.from_config(initializer.get_config())
+        return options
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        segment_ids=None,
+        position_bias=None,
+        positions=None,
+        start_index=0,
+        cache=None,
+        update_cache=True,
+        return_values=False,
+    ):
+        self._check_call(training, position_bias, positions, segment_ids, cache)
+        if value is None:
+            value = query
+            value_mask = query_mask if value_mask is None else value_mask
+        key = value if key is None else key
+
+        query_length = ops.shape(query)[1]
+        key_length = ops.shape(key)[1] if cache is None else ops.shape(cache["value"])[2]
+        if positions is None:
+            positions = self.position.at(query_length, key_length, start_index)
+
+        queries = keys = values = None
+        if self.query_dense is not None:
+            queries = self._heads(self.query_dense, query)
+            queries = queries * ops.cast(positions.encoding.scale, queries.dtype)
+        if cache is None or update_cache:
+            keys = None if self.key_dense is None else self._heads(self.key_dense, key)
+            values = self._heads(self.value_dense, value)
+        queries, keys, values = positions.transform(queries, keys, values, cached=cache is not None)
+        if cache is not None:
+            if update_cache:
+                cache = self._write(cache, keys, values, start_index)
+            keys, values = cache["key"], cache["value"]
+
+        causal = use_causal_mask or (cache is not None and update_cache)
+        mask, rows = self._mask(
+            query_mask, value_mask, key_mask, attention_mask, causal, query_length, key_length, start_index
+        )
+        scores = ops.cast(positions.scores(queries, keys), self._softmax_dtype)
+        for bias in self._biases(positions, position_bias, segment_ids):
+            scores = scores + ops.cast(bias, scores.dtype)
+        if mask is not None:
+            scores = scores + ops.cast(ops.where(mask, 0.0, masking.NEGATIVE), scores.dtype)
+        attention = ops.softmax(scores, axis=-1)
+
+        weights = attention if self.dropout_layer is None else self.dropout_layer(attention, training=training)
+        weights = ops.cast(weights, self.compute_dtype)
+        output = ops.matmul(weights, values)
+        extra = positions.values(weights)
+        if extra is not None:
+            output = output + extra
+        if rows is not None:
+            output = output * ops.cast(rows, output.dtype)
+        output = self.output_dense(ops.transpose(output, (0, 2, 1, 3)))
+
+        results = [output]
+        if return_attention_scores:
+            if rows is not None:
+                attention = attention * ops.cast(rows, attention.dtype)
+            results.append(ops.broadcast_to(attention, _batch_of(output, attention)))
+        if return_values:
+            results.append(values)
+        if cache is not None:
+            results.append(cache)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    @property
+    def _softmax_dtype(self):
+        return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def _heads(self, dense, x):
+        """`(batch, length, width)` to `(batch, heads, length, size)`."""
+        return ops.transpose(dense(x), (0, 2, 1, 3))
+
+    def _biases(self, positions, position_bias, segment_ids):
+        found = [positions.bias, position_bias, positions.segment_bias]
+        if self.segment_bias is not None:
+            pair = segment_ids if isinstance(segment_ids, (tuple, list)) else (segment_ids, None)
+            found.append(self.segment_bias(*pair))
+        return [bias for bias in found if bias is not None]
+
+    def _mask(self, query_mask, value_mask, key_mask, attention_mask, causal, query_length, key_length, start_index):
+        """What the softmax adds, and the rows (if any may be empty) to zero: `(mask, rows)`, either may be `None`."""
+        masking.check_mask(attention_mask)
+        by_key = masking.combine(
+            None if value_mask is None else masking.as_four_dims(value_mask),
+            None if key_mask is None else masking.as_four_dims(key_mask),
+            None if attention_mask is None else masking.as_four_dims(attention_mask),
+        )
+        causal_mask = masking.causal_mask(query_length, key_length, start_index) if causal else None
+        mask = masking.combine(by_key, causal_mask)
+        # Under a causal mask alone every query sees at least itself.
+        rows = None if by_key is None else ops.any(mask, axis=-1, keepdims=True)
+        if query_mask is not None:
+            rows = masking.combine(rows, ops.cast(query_mask, "bool")[:, None, :, None])
+        return mask, rows
+
+    def _check_call(self, training, position_bias, positions, segment_ids, cache):
+        name = type(self).__name__
+        self.position.check_training(training)
+        own = type(self.position).__name__
+        if positions is not None and not isinstance(self.position, NoPosition):
+            raise ValueError(
+                f"{name} '{self.name}' was given shared `positions`, but has an encoding of its own ({own}). Construct "
+                "it with position=None, or do not pass `positions`."
+            )
+        if position_bias is not None:
+            shared = positions is not None and positions.bias is not None
+            if "bias" in self.position.doors or shared:
+                raise ValueError(
+                    f"{name} '{self.name}' was given a `position_bias`, but already has a bias "
+                    f"({'from `positions`' if shared else own}). Construct it with position=None, or do not pass it."
+                )
+            if len(position_bias.shape) != 4 or position_bias.shape[1] not in (1, self.num_heads, None):
+                raise ValueError(
+                    f"{name}: `position_bias` must have shape (1 or batch, {self.num_heads} or 1, queries, keys). "
+                    f"Received: shape={tuple(position_bias.shape)}"
+                )
+        if self.segment_bias is not None and segment_ids is None:
+            raise ValueError(f"{name} '{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
+        if self.segment_bias is None and segment_ids is not None:
+            raise ValueError(f"{name} '{self.name}' was given `segment_ids`; construct it with `num_segments`.")
+        if cache is not None:
+            encoding = self.position if positions is None else positions.encoding
+            if encoding.no_cache:
+                raise ValueError(f"{type(encoding).__name__} cannot decode with a cache: {encoding.no_cache}.")
+
+    def make_cache(self, batch_size=None, length=None, memory=None, key=None):
+        """An empty cache of `length` positions for self-attention, or that of a `memory` for cross-attention.
+
+        Args:
+            batch_size, length: of the empty cache.
+            memory: `(batch, keys, width)` values to attend to; use the cache with `update_cache=False`.
+            key: `(batch, keys, width)`, the memory by default.
+        """
+        if memory is None:
+            shape = (batch_size, self.num_heads, length)
+            return {
+                "key": ops.zeros(shape + (self.key_dim,), dtype=self.compute_dtype),
+                "value": ops.zeros(shape + (self.value_dim,), dtype=self.compute_dtype),
+            }
+        keys = None if self.key_dense is None else self._heads(self.key_dense, memory if key is None else key)
+        values = self._heads(self.value_dense, memory)
+        positions = self.position.at(1, ops.shape(memory)[1])
+        _, keys, values = positions.transform(None, keys, values)
+        if keys is None:
+            keys = ops.zeros(ops.shape(values)[:-1] + (self.key_dim,), dtype=values.dtype)
+        return {"key": keys, "value": values}
+
+    def _write(self, cache, keys, values, start_index):
+        at = (0, 0, start_index, 0)
+        written = {"key": cache["key"], "value": ops.slice_update(cache["value"], at, values)}
+        if keys is not None:
+            written["key"] = ops.slice_update(cache["key"], at, keys)
+        return written
+
+    def fold_positions(self, length):
+        """Computes what does not depend on tokens once, for all positions below `length`."""
+        self.position.fold(length)
+
+    def unfold_positions(self):
+        """Undoes `fold_positions`."""
+        self.position.unfold()
+
+    def compute_mask(self, query, value=None, query_mask=None, **kwargs):
+        return query_mask
+
+    def get_config(self):
+        options = {name: keras.saving.serialize_keras_object(value) for name, value in self._projection_options.items()}
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "output_shape": self.output_width,
+            "position": keras.saving.serialize_keras_object(self.position),
+            "max_length": self.max_length,
+            "share_heads": self.share_heads,
+            "num_segments": self.num_segments,
+            "seed": self.seed,
+            **options,
+        }
+
+
+def _batch_of(output, attention):
+    """The shape of the weights with the batch of the output: without content or mask they are one for all."""
+    return (ops.shape(output)[0],) + tuple(ops.shape(attention)[1:])

@@ -1,0 +1,179 @@
+"""A transformer block around the attention layer."""
+
+import keras
+
+from keras_posenc.encodings.registry import PACKAGE
+from keras_posenc.layers.attention import PositionalAttention
+from keras_posenc.layers.linformer import LinformerAttention
+from keras_posenc.utils import checks
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention and a feed-forward network, each with a residual connection and layer normalisation.
+
+    Args:
+        num_heads: number of attention heads, which must divide the width of the input unless `key_dim` is given.
+        intermediate_dim: width of the feed-forward network.
+        hidden_dim: width of the input and the output.
+        activation: of the feed-forward network.
+        dropout: after attention and after the feed-forward network.
+        attention_dropout: of the attention weights, `dropout` by default.
+        norm_first: normalise before each part (pre-norm) instead of after the residual (post-norm, as in BERT).
+        epsilon: of the layer normalisations.
+        causal: whether positions may only attend backwards.
+        position, position_options, max_length, share_heads, num_segments: as in `PositionalAttention`.
+        num_keys: if given, Linformer attention with so many compressed keys.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        padding_mask: boolean or 0/1 `(batch, length)`, or any `attention_mask` of `PositionalAttention`.
+        segment_ids, positions, position_bias, start_index, cache: as in `PositionalAttention`.
+        return_intermediates: also return a dict of the `attention` weights and the per-head `values` they weigh.
+
+    Returns: the output; then the dict, if it was asked for; then the cache, if one was given.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        intermediate_dim,
+        hidden_dim,
+        activation="gelu",
+        dropout=0.0,
+        attention_dropout=None,
+        norm_first=False,
+        epsilon=1e-12,
+        causal=False,
+        position=None,
+        position_options=None,
+        max_length=None,
+        share_heads=None,
+        num_segments=None,
+        num_keys=None,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = checks.positive_int("TransformerBlock", "num_heads", num_heads)
+        self.hidden_dim = checks.positive_int("TransformerBlock", "hidden_dim", hidden_dim)
+        self.intermediate_dim = checks.positive_int("TransformerBlock", "intermediate_dim", intermediate_dim)
+        if hidden_dim % num_heads:
+            raise ValueError(
+                f"`num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            )
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
+        self.norm_first = bool(norm_first)
+        self.epsilon = epsilon
+        self.causal = bool(causal)
+        self.num_keys = num_keys
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        common = dict(
+            dropout=self.attention_dropout,
+            position=position,
+            position_options=position_options,
+            share_heads=share_heads,
+            num_segments=num_segments,
+            kernel_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        head_dim = hidden_dim // num_heads
+        if num_keys is None:
+            self.attention = PositionalAttention(num_heads, head_dim, max_length=max_length, **common)
+        else:
+            self.attention = LinformerAttention(num_heads, head_dim, max_length, num_keys=num_keys, **common)
+        self.attention_norm = self._norm("attention_norm")
+        self.intermediate = keras.layers.Dense(
+            intermediate_dim,
+            activation=self.activation,
+            kernel_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name="intermediate",
+        )
+        self.output_dense = keras.layers.Dense(
+            hidden_dim, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name="output"
+        )
+        self.output_norm = self._norm("output_norm")
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+
+    def _initializer(self):
+        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def build(self, inputs_shape):
+        self.attention.build(inputs_shape)
+        self.attention_norm.build(inputs_shape)
+        self.intermediate.build(inputs_shape)
+        self.output_dense.build(tuple(inputs_shape[:-1]) + (self.intermediate_dim,))
+        self.output_norm.build(inputs_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        segment_ids=None,
+        positions=None,
+        position_bias=None,
+        start_index=0,
+        cache=None,
+        return_intermediates=False,
+        training=None,
+    ):
+        given = dict(
+            attention_mask=padding_mask,
+            positions=positions,
+            training=training,
+            use_causal_mask=self.causal,
+            return_attention_scores=return_intermediates,
+            return_values=return_intermediates,
+        )
+        if segment_ids is not None:
+            given["segment_ids"] = segment_ids
+        if position_bias is not None:
+            given["position_bias"] = position_bias
+        if cache is not None:
+            given.update(cache=cache, start_index=start_index)
+        x = self.attention_norm(inputs) if self.norm_first else inputs
+        attended = self.attention(x, **given)
+        attended, *extras = attended if isinstance(attended, tuple) else (attended,)
+        if return_intermediates:
+            weights, values, *extras = extras
+            extras = [{"attention": weights, "values": values}, *extras]
+        x = inputs + self._drop(attended, training)
+        x = x if self.norm_first else self.attention_norm(x)
+        hidden = self.output_norm(x) if self.norm_first else x
+        hidden = self._drop(self.output_dense(self.intermediate(hidden)), training)
+        x = x + hidden
+        x = x if self.norm_first else self.output_norm(x)
+        return (x, *extras) if extras else x
+
+    def _drop(self, x, training):
+        return x if self.dropout_layer is None else self.dropout_layer(x, training=training)
+
+    def get_config(self):
+        attention = self.attention
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "hidden_dim": self.hidden_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "causal": self.causal,
+            "position": keras.saving.serialize_keras_object(attention.position),
+            "max_length": attention.max_length,
+            "share_heads": attention.share_heads,
+            "num_segments": attention.num_segments,
+            "num_keys": self.num_keys,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

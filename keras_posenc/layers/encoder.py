@@ -1,0 +1,274 @@
+"""A stack of transformer blocks, and who owns its positions."""
+
+import keras
+
+from keras_posenc.encodings.base import Positions
+from keras_posenc.encodings.registry import PACKAGE, create, get_class, options, split
+from keras_posenc.encodings.segment import SegmentBias
+from keras_posenc.layers.blocks import TransformerBlock
+from keras_posenc.utils import checks
+
+SHARING = ("none", "head", "layer")
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class TransformerEncoder(keras.layers.Layer):
+    """Blocks with one way of knowing positions.
+
+    Sharing is composition. With `"none"` every block owns an encoding with parameters for every head; with `"head"`
+    every block owns one whose parameters serve all heads; with `"layer"` the encoder owns one, asks it once per call,
+    and hands the answer to every block. Segment biases go the same way.
+
+    Args:
+        num_layers, num_heads, hidden_dim, intermediate_dim: sizes.
+        position: name of an encoding or several joined by `+`, e.g. `"diet_abs"`, `"learned+tisa"`, `"none"`. Those
+            that enter at the input are added to the inputs here; the others go into the blocks.
+        position_options: dict of their options, e.g. `{"rank": 128}`.
+        sharing: `"none"`, `"head"` or `"layer"`.
+        max_length: number of positions, for encodings that need to know.
+        extrapolate: `"error"`, `"clip"` or `"interpolate"`, for positions beyond `max_length`.
+        num_segments: if given, DIET's per-head segment bias, shared as the positions are; calls need `segment_ids`.
+        num_keys: if given, Linformer attention with so many compressed keys.
+        embedding_norm: normalise the sum of inputs and position embeddings first, as BERT does.
+        dropout, attention_dropout, activation, norm_first, epsilon, causal, kernel_initializer: as in
+            `TransformerBlock`. With `norm_first` a last layer normalisation follows the blocks.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)` token embeddings.
+        padding_mask: boolean or 0/1 `(batch, length)`.
+        segment_ids: int `(batch, length)`, if the encoder has segments.
+        start_index: absolute position of the first input.
+        cache: list of one cache per block, from `make_cache`; the updated list is returned as the last output.
+        return_intermediates: also return a dict of lists, an entry per block: `hidden_states` (with the input of the
+            first block before them), `attention`, `values`.
+
+    Reference: Vaswani et al., 2017; the sharing modes are those of DIET, section 4.4.
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        position="learned",
+        position_options=None,
+        sharing="none",
+        max_length=None,
+        extrapolate=None,
+        num_segments=None,
+        num_keys=None,
+        embedding_norm=True,
+        activation="gelu",
+        dropout=0.0,
+        attention_dropout=None,
+        norm_first=False,
+        epsilon=1e-12,
+        causal=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_layers = checks.positive_int("TransformerEncoder", "num_layers", num_layers)
+        self.sharing = checks.one_of("TransformerEncoder", "sharing", sharing, SHARING)
+        self.position_spec = position
+        self.position_options = dict(position_options or {})
+        self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
+        self.max_length, self.extrapolate = max_length, extrapolate
+        self.num_segments, self.num_keys = num_segments, num_keys
+        self.embedding_norm = bool(embedding_norm)
+        self.activation = keras.activations.get(activation)
+        self.dropout, self.attention_dropout = dropout, attention_dropout
+        self.norm_first, self.epsilon, self.causal = bool(norm_first), epsilon, bool(causal)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+        at_input, in_attention = split(position)
+        self._check_options(at_input + in_attention)
+        self.input_positions = [self._make(name) for name in at_input]
+        own = sharing != "layer" and in_attention
+        self.blocks = [
+            TransformerBlock(
+                num_heads,
+                intermediate_dim,
+                hidden_dim,
+                activation=activation,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                norm_first=norm_first,
+                epsilon=epsilon,
+                causal=causal,
+                position=self._make("+".join(in_attention)) if own else None,
+                max_length=max_length,
+                share_heads=True if sharing == "head" else None,
+                num_segments=None if sharing == "layer" else num_segments,
+                num_keys=num_keys,
+                kernel_initializer=kernel_initializer,
+                dtype=self.dtype_policy,
+                name=f"block_{index}",
+            )
+            for index in range(num_layers)
+        ]
+        self.position = self._make("+".join(in_attention)) if in_attention and sharing == "layer" else None
+        if self.position is not None:
+            for block in self.blocks:
+                block.attention.projects_query = self.position.needs_query
+                block.attention.projects_key = self.position.needs_key
+        self.segment_bias = None
+        if sharing == "layer" and num_segments is not None:
+            self.segment_bias = SegmentBias(num_heads, num_segments, dtype=self.dtype_policy, name="segment_bias")
+        self.input_norm = self._norm("embedding_norm") if embedding_norm else None
+        self.final_norm = self._norm("final_norm") if norm_first else None
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+
+    def _make(self, spec):
+        """An encoding of `spec` with those of the options that it takes."""
+        names = spec.split("+")
+        taken = {o for name in names for o in options(name)}
+        common = dict(num_heads=self.num_heads, max_length=self.max_length, dtype=self.dtype_policy)
+        if self.hidden_dim % self.num_heads == 0:  # otherwise the block says what is wrong
+            common["key_dim"] = self.hidden_dim // self.num_heads
+        if self.sharing == "head":
+            common["share_heads"] = True
+        if self.extrapolate is not None and all(self.extrapolate in get_class(n).extrapolations for n in names):
+            common["extrapolate"] = self.extrapolate
+        own = {o: v for o, v in self.position_options.items() if o in taken}
+        if self.num_keys is not None and "num_keys" in taken:
+            own["num_keys"] = self.num_keys
+        return create(spec, own, **common)
+
+    def _check_options(self, names):
+        offered = {o for name in names for o in options(name)}
+        unknown = sorted(set(self.position_options) - offered)
+        if unknown:
+            raise ValueError(
+                f"position={self.position_spec!r} takes no option {', '.join(map(repr, unknown))}. "
+                f"It takes: {', '.join(sorted(offered)) or 'none'}."
+            )
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def build(self, inputs_shape):
+        if inputs_shape[-1] != self.hidden_dim:
+            raise ValueError(
+                f"TransformerEncoder has hidden_dim={self.hidden_dim}. Received: inputs of shape {tuple(inputs_shape)}"
+            )
+        for encoding in self.input_positions:
+            encoding.build(inputs_shape)
+            if inputs_shape[1] is not None:
+                encoding.check_length(inputs_shape[1])
+        if self.position is not None:
+            self.position.build()
+            if inputs_shape[1] is not None:
+                self.position.check_length(inputs_shape[1])
+        if self.segment_bias is not None:
+            self.segment_bias.build()
+        for layer in (self.input_norm, self.final_norm):
+            if layer is not None:
+                layer.build(inputs_shape)
+        for block in self.blocks:
+            block.build(inputs_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        segment_ids=None,
+        start_index=0,
+        cache=None,
+        return_intermediates=False,
+        training=None,
+    ):
+        x = inputs
+        length = keras.ops.shape(x)[1]
+        total = start_index + length if cache is None else keras.ops.shape(cache[0]["value"])[2]
+        for encoding in self.input_positions:
+            x = encoding(x, start_index=start_index, total_length=total, training=training)
+        if self.input_norm is not None:
+            x = self.input_norm(x)
+        if self.dropout_layer is not None:
+            x = self.dropout_layer(x, training=training)
+
+        given = {"padding_mask": padding_mask, "training": training}
+        shared = self._shared(length, total, start_index, segment_ids, training)
+        if shared is not None:
+            given["positions"] = shared
+        if self.num_segments is not None and self.sharing != "layer":
+            if segment_ids is None:
+                raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
+            given["segment_ids"] = segment_ids
+
+        found = {"hidden_states": [x], "attention": [], "values": []}
+        caches = []
+        for index, block in enumerate(self.blocks):
+            if cache is not None:
+                given.update(cache=cache[index], start_index=start_index)
+            result = block(x, return_intermediates=return_intermediates, **given)
+            x, *extras = result if isinstance(result, tuple) else (result,)
+            if return_intermediates:
+                found["hidden_states"].append(x)
+                found["attention"].append(extras[0]["attention"])
+                found["values"].append(extras[0]["values"])
+            if cache is not None:
+                caches.append(extras[-1])
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        results = [x] + ([found] if return_intermediates else []) + ([caches] if cache is not None else [])
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _shared(self, length, total, start_index, segment_ids, training):
+        """The positions that all blocks use, asked for once; `None` if each block has its own."""
+        if self.position is None and self.segment_bias is None:
+            return None
+        if self.position is not None:
+            self.position.check_training(training)
+            positions = self.position.at(length, total, start_index)
+        else:
+            positions = Positions(self.blocks[0].attention.position, {})
+        if self.segment_bias is not None:
+            if segment_ids is None:
+                raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
+            positions.segment_bias = self.segment_bias(segment_ids)
+        return positions
+
+    def make_cache(self, batch_size, length):
+        """Empty caches for `length` positions, one per block, for causal decoding."""
+        return [block.attention.make_cache(batch_size, length) for block in self.blocks]
+
+    def fold_positions(self, length):
+        """Computes what does not depend on tokens once, for all positions below `length`."""
+        from keras_posenc.folding import fold_positions
+
+        fold_positions(self, length)
+
+    def unfold_positions(self):
+        """Undoes `fold_positions`."""
+        from keras_posenc.folding import unfold_positions
+
+        unfold_positions(self)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "position": self.position_spec,
+            "position_options": self.position_options,
+            "sharing": self.sharing,
+            "max_length": self.max_length,
+            "extrapolate": self.extrapolate,
+            "num_segments": self.num_segments,
+            "num_keys": self.num_keys,
+            "embedding_norm": self.embedding_norm,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "causal": self.causal,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,1 @@
+"""Arithmetic on positions, folding and checks that the encodings and layers share."""

@@ -1,0 +1,58 @@
+"""Checks whose errors say what was received and what to do."""
+
+import keras
+import numpy as np
+
+
+def positive_int(owner, name, value):
+    """Returns `value` if it is a whole number of at least one, and says so otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{owner}: `{name}` must be an integer of at least 1. Received: {name}={value!r}")
+    return int(value)
+
+
+def one_of(owner, name, value, allowed):
+    if value not in allowed:
+        raise ValueError(
+            f"{owner}: `{name}` must be one of {', '.join(map(repr, allowed))}. Received: {name}={value!r}"
+        )
+    return value
+
+
+def static_int(value):
+    """`value` as a Python int where it is known now, `None` where it is only known when a graph runs."""
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    values = concrete(value)
+    return None if values is None else int(values)
+
+
+def concrete(tensor):
+    """`tensor` as a NumPy array where its values are known now, `None` inside a traced or symbolic computation."""
+    if tensor is None or isinstance(tensor, keras.KerasTensor):
+        return None
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.is_tensor(tensor) and not hasattr(tensor, "numpy"):
+            return None
+    try:
+        return np.asarray(keras.ops.convert_to_numpy(tensor))
+    except Exception:  # a JAX tracer, or a backend's own symbolic tensor
+        return None
+
+
+def at_most(value, limit, message):
+    """Raises `ValueError(message(value))` if `value > limit`: now if it is known, else when the graph runs.
+
+    A length that is dynamic in a TensorFlow graph becomes an assertion of that graph. Under XLA shapes are static, so
+    the check is made while tracing or, for a dynamic trace, the out-of-range slice is a compile error.
+    """
+    known = static_int(value)
+    if known is not None:
+        if known > limit:
+            raise ValueError(message(known))
+    elif keras.backend.backend() == "tensorflow" and not isinstance(value, keras.KerasTensor):
+        import tensorflow as tf
+
+        tf.debugging.Assert(value <= limit, [message("the length in"), value])

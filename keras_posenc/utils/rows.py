@@ -1,0 +1,51 @@
+"""Rows of a table of positions, and what to do with positions the table does not have."""
+
+from keras import ops
+
+EXTRAPOLATIONS = ("error", "clip", "interpolate")
+
+
+def shrink(length, max_length):
+    """By how much positions are squeezed so that `length` of them fit into `max_length`; 1 if they fit already."""
+    length = ops.cast(length, "float32")
+    return ops.minimum(1.0, (max_length - 1.0) / ops.maximum(length - 1.0, 1.0))
+
+
+def rows(table, positions, axis):
+    """Entries of `table` along `axis` at whole `positions` that it has."""
+    return ops.take(table, positions, axis=axis)
+
+
+def blended_rows(table, positions, axis):
+    """Entries at real `positions`, linearly between the two neighbouring rows."""
+    last = table.shape[axis] - 1
+    low = ops.clip(ops.cast(ops.floor(positions), "int32"), 0, last)
+    high = ops.minimum(low + 1, last)
+    weight = ops.cast(positions - ops.cast(low, positions.dtype), table.dtype)
+    shape = [1] * len(table.shape)
+    shape[axis] = -1
+    weight = ops.reshape(weight, shape)
+    return rows(table, low, axis) * (1 - weight) + rows(table, high, axis) * weight
+
+
+def window(table, start, length, axis):
+    """`length` consecutive entries along `axis`, from `start`; the table itself if that is all of it."""
+    size = table.shape[axis]
+    if isinstance(start, int) and start == 0 and isinstance(length, int) and length == size:
+        return table
+    axis = axis % len(table.shape)
+    starts = [0] * len(table.shape)
+    sizes = list(ops.shape(table))
+    starts[axis], sizes[axis] = start, length
+    return ops.slice(table, starts, sizes)
+
+
+def absolute_rows(table, length, start, total, axis, extrapolate):
+    """Rows `start .. start + length` of a sequence of `total` positions, by the chosen way beyond the table's end."""
+    max_length = table.shape[axis]
+    if extrapolate == "error":
+        return window(table, start, length, axis)
+    positions = start + ops.arange(length, dtype="int32")
+    if extrapolate == "clip":
+        return rows(table, ops.minimum(positions, max_length - 1), axis)
+    return blended_rows(table, ops.cast(positions, "float32") * shrink(total, max_length), axis)

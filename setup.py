@@ -1,0 +1,43 @@
+"""keras_posenc: position encodings for Keras transformers, and what their attention means."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+version = {}
+exec((here / "keras_posenc" / "version.py").read_text(), version)
+
+plots = ["matplotlib>=3.8", "tqdm>=4.66"]
+extras = {
+    "plots": plots,
+    "benchmarks": plots,
+    # Independent implementations that the tests compare with.
+    "oracles": [
+        "jax>=0.4.30",
+        "keras-hub>=0.20",
+        "tf-models-official~=2.20.0",
+        "torch>=2.4",
+        "transformers>=4.50",
+    ],
+    "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
+}
+extras["test"] = sorted({*extras["dev"], *extras["oracles"], *plots})
+
+setup(
+    name="keras_posenc",
+    version=version["__version__"],
+    description="Position encodings for Keras 3 transformers: layers, models, analysis of attention, serving.",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["keras_posenc", "keras_posenc.*"]),
+    python_requires=">=3.10",
+    install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
+    extras_require=extras,
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
