@@ -36,7 +36,6 @@ setup(
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
     extras_require=extras,
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3.11",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],

@@ -64,7 +64,7 @@ def _lock(weight, owner):
     def refuse(*_, **__):
         raise ValueError(
             f"The positions of `{owner}` are folded, so its weight `{weight.path}` cannot be changed: the model would "
-            "go on serving the old bias. Call `unfold_positions()` first, and `fold_positions(length)` again afterwards."
+            "go on serving the old bias. Call `unfold_positions()` first, and `fold_positions(length)` again after."
         )
 
     for target in _written_objects(weight):
