@@ -137,32 +137,38 @@ class PositionEncoding(keras.layers.Layer):
     def at(self, query_length, key_length=None, start_index=0):
         """The encoding for one attention call: tables for these lengths, and the doors that use them."""
         key_length = query_length if key_length is None else key_length
-        self.check_length(start_index + query_length)
-        self.check_length(key_length)
-        if self._folds(start_index + query_length, key_length):
+        query_length = self.check_length(start_index + query_length, then=query_length)
+        key_length = self.check_length(key_length)
+        if self._covers(start_index + query_length, key_length):
+            query_length = self._check_fold(start_index + query_length, then=query_length)
+            key_length = self._check_fold(key_length)
             return Positions(self, self.window(self._fold.tables, query_length, key_length, start_index))
         return Positions(self, self.tables(query_length, key_length, start_index))
 
     def embedding(self, length, start_index=0, total_length=None):
         """`embed`, from the fold if there is one."""
         total_length = start_index + length if total_length is None else total_length
-        self.check_length(start_index + length)
-        if self._folds(start_index + length, total_length):
+        length = self.check_length(start_index + length, then=length)
+        if self._covers(start_index + length, total_length):
+            length = self._check_fold(start_index + length, then=length)
             return rows.window(self._fold.tables["embedding"], start_index, length, axis=0)
         return self.embed(length, start_index, total_length)
 
-    def check_length(self, length):
-        if self.max_length is not None and self.extrapolate == "error":
-            ways = [way for way in self.extrapolations if way != "error"]
-            remedy = f", or pass extrapolate={' or '.join(map(repr, ways))}" if ways else ""
-            checks.at_most(
-                length,
-                self.max_length,
-                lambda got: (
-                    f"{type(self).__name__} '{self.name}' has max_length={self.max_length}, but {got} positions were "
-                    f"asked for. Shorten the input, construct it with a larger `max_length`{remedy}."
-                ),
-            )
+    def check_length(self, length, then=None):
+        """Refuses a `length` that this encoding has no positions for; see `checks.at_most` for what it returns."""
+        if self.max_length is None or self.extrapolate != "error":
+            return length if then is None else then
+        ways = [way for way in self.extrapolations if way != "error"]
+        remedy = f", or pass extrapolate={' or '.join(map(repr, ways))}" if ways else ""
+        return checks.at_most(
+            length,
+            self.max_length,
+            lambda got: (
+                f"{type(self).__name__} '{self.name}' has max_length={self.max_length}, but {got} positions were "
+                f"asked for. Shorten the input, construct it with a larger `max_length`{remedy}."
+            ),
+            then,
+        )
 
     # Folding.
 
@@ -204,23 +210,21 @@ class PositionEncoding(keras.layers.Layer):
                 "before training."
             )
 
-    def _folds(self, *lengths):
-        """Whether the fold covers these lengths; a longer known length is computed from the weights instead."""
-        if self._fold is None:
-            return False
+    def _covers(self, *lengths):
+        """Whether to use the fold. A length known to be beyond it is computed from the weights instead."""
         known = [checks.static_int(length) for length in lengths]
-        if any(length is not None and length > self._fold.length for length in known):
-            return False
-        for length in lengths:
-            checks.at_most(
-                length,
-                self._fold.length,
-                lambda got: (
-                    f"'{self.name}' is folded at length {self._fold.length}, but {got} positions were asked for. "
-                    "Fold it at a larger length."
-                ),
-            )
-        return True
+        return self._fold is not None and not any(n is not None and n > self._fold.length for n in known)
+
+    def _check_fold(self, length, then=None):
+        return checks.at_most(
+            length,
+            self._fold.length,
+            lambda got: (
+                f"'{self.name}' is folded at length {self._fold.length}, but {got} positions were asked for. "
+                "Fold it at a larger length."
+            ),
+            then,
+        )
 
     # As a layer of a functional model.
 

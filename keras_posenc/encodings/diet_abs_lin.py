@@ -47,6 +47,10 @@ class DietAbsLin(PositionEncoding):
         )
         self.built = True
 
+    def at(self, query_length, key_length=None, start_index=0):
+        """Only queries have positions: `key_length`, the number of compressed keys, is no length to be checked."""
+        return super().at(query_length, None, start_index)
+
     def bias(self, query_length, key_length=None, start_index=0):
         """`(1, heads, q, num_keys)`: the compressed keys are always all there."""
         total = start_index + query_length

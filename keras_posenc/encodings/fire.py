@@ -10,7 +10,7 @@ class Fire(PositionEncoding):
     """FIRE: a learned function of the distance relative to the query's position.
 
     `A_ij = q_i k_j^T / sqrt(d_h) + f(psi(|i - j|) / psi(max(L, i)))`, `psi(x) = log(c x + 1)`, with a network
-    `f(x) = W_2 relu(W_1 x + b_1) + b_2` shared by the heads up to its last layer, and learned `c` and `L`. Because
+    `f(x) = W_2 relu(W_1 x + b_1)` shared by the heads up to its last layer, and learned `c` and `L`. Because
     the input of `f` stays between 0 and 1 under a causal mask, it can be used beyond the trained length.
 
     Args:
@@ -19,7 +19,8 @@ class Fire(PositionEncoding):
         initial_threshold: `L` at the start, 512.
 
     Reference: Li et al., 2024 (arXiv:2310.04418), equation 5. The paper is causal; without a causal mask distances
-    count the same in both directions.
+    count the same in both directions. A bias of the last layer would be the same for all keys, which the softmax does
+    not see; it is left out.
     """
 
     doors = ("bias",)
@@ -48,7 +49,6 @@ class Fire(PositionEncoding):
         self.kernel_1 = weight("kernel_1", (1, self.hidden_dim), "glorot_uniform")
         self.bias_1 = weight("bias_1", (self.hidden_dim,), "zeros")
         self.kernel_2 = weight("kernel_2", (self.hidden_dim, self.heads), "glorot_uniform")
-        self.bias_2 = weight("bias_2", (self.heads,), "zeros")
         self.built = True
 
     def bias(self, query_length, key_length, start_index=0):
@@ -58,8 +58,7 @@ class Fire(PositionEncoding):
         reach = ops.maximum(threshold, ops.cast(queries, self.position_dtype))
         ratio = self._psi(ops.cast(distance, self.position_dtype)) / ops.expand_dims(self._psi(reach), -1)
         hidden = ops.relu(ops.expand_dims(ratio, -1) * self.read(self.kernel_1)[0] + self.read(self.bias_1))
-        scores = ops.einsum("qkf,fh->hqk", hidden, self.read(self.kernel_2))
-        return ops.expand_dims(scores + ops.reshape(self.read(self.bias_2), (-1, 1, 1)), 0)
+        return ops.expand_dims(ops.einsum("qkf,fh->hqk", hidden, self.read(self.kernel_2)), 0)
 
     def _psi(self, x):
         return ops.log1p(ops.abs(self.read(self.c)) * x)

@@ -87,9 +87,10 @@ def create(spec, options=None, **common):
     if unknown:
         offered = {part: _own_options(get_class(part)) for part in parts}
         raise ValueError(f"No encoding of '{spec}' takes {', '.join(sorted(unknown))}. Their options: {offered}")
-    made = [get_class(part)(**common, **{o: given[o] for o in taken[part]}) for part in parts]
+    # Named after the encoding, so that weights are called the same in every process.
+    made = [get_class(part)(name=part, **common, **{o: given[o] for o in taken[part]}) for part in parts]
     if len(made) == 1:
         return made[0]
     from keras_posenc.encodings.combined import Combined
 
-    return Combined(made, **common)
+    return Combined(made, name="combined", **common)

@@ -265,7 +265,7 @@ class PositionalAttention(keras.layers.Layer):
             scores = scores + ops.cast(bias, scores.dtype)
         if mask is not None:
             scores = scores + ops.cast(ops.where(mask, 0.0, masking.NEGATIVE), scores.dtype)
-        attention = ops.softmax(scores, axis=-1)
+        attention = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
         weights = attention if self.dropout_layer is None else self.dropout_layer(attention, training=training)
         weights = ops.cast(weights, self.compute_dtype)

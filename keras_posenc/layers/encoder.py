@@ -19,6 +19,9 @@ class TransformerEncoder(keras.layers.Layer):
     every block owns one whose parameters serve all heads; with `"layer"` the encoder owns one, asks it once per call,
     and hands the answer to every block. Segment biases go the same way.
 
+    Tying the layers (ALBERT) is apart from sharing positions: one block is applied `num_layers` times, and unless
+    positions are shared too, the encoder owns an encoding for each application and hands the block that of its turn.
+
     Args:
         num_layers, num_heads, hidden_dim, intermediate_dim: sizes.
         position: name of an encoding or several joined by `+`, e.g. `"diet_abs"`, `"learned+tisa"`, `"none"`. Those
@@ -29,17 +32,20 @@ class TransformerEncoder(keras.layers.Layer):
         extrapolate: `"error"`, `"clip"` or `"interpolate"`, for positions beyond `max_length`.
         num_segments: if given, DIET's per-head segment bias, shared as the positions are; calls need `segment_ids`.
         num_keys: if given, Linformer attention with so many compressed keys.
+        embedding_dim: width of the inputs, if it is not `hidden_dim` (ALBERT): positions at the input and the first
+            normalisation have this width, and a projection to `hidden_dim` follows.
+        tie_layers: apply the parameters of one block `num_layers` times (ALBERT).
         embedding_norm: normalise the sum of inputs and position embeddings first, as BERT does.
         dropout, attention_dropout, activation, norm_first, epsilon, causal, kernel_initializer: as in
             `TransformerBlock`. With `norm_first` a last layer normalisation follows the blocks.
 
     Call arguments:
-        inputs: `(batch, length, hidden_dim)` token embeddings.
+        inputs: `(batch, length, embedding_dim or hidden_dim)` token embeddings.
         padding_mask: boolean or 0/1 `(batch, length)`.
         segment_ids: int `(batch, length)`, if the encoder has segments.
         start_index: absolute position of the first input.
-        cache: list of one cache per block, from `make_cache`; the updated list is returned as the last output.
-        return_intermediates: also return a dict of lists, an entry per block: `hidden_states` (with the input of the
+        cache: list of one cache per layer, from `make_cache`; the updated list is returned as the last output.
+        return_intermediates: also return a dict of lists, an entry per layer: `hidden_states` (with the input of the
             first block before them), `attention`, `values`.
 
     Reference: Vaswani et al., 2017; the sharing modes are those of DIET, section 4.4.
@@ -58,6 +64,8 @@ class TransformerEncoder(keras.layers.Layer):
         extrapolate=None,
         num_segments=None,
         num_keys=None,
+        embedding_dim=None,
+        tie_layers=False,
         embedding_norm=True,
         activation="gelu",
         dropout=0.0,
@@ -77,6 +85,10 @@ class TransformerEncoder(keras.layers.Layer):
         self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
         self.max_length, self.extrapolate = max_length, extrapolate
         self.num_segments, self.num_keys = num_segments, num_keys
+        if embedding_dim is not None:
+            checks.positive_int("TransformerEncoder", "embedding_dim", embedding_dim)
+        self.embedding_dim = embedding_dim
+        self.tie_layers = bool(tie_layers)
         self.embedding_norm = bool(embedding_norm)
         self.activation = keras.activations.get(activation)
         self.dropout, self.attention_dropout = dropout, attention_dropout
@@ -85,8 +97,18 @@ class TransformerEncoder(keras.layers.Layer):
 
         at_input, in_attention = split(position)
         self._check_options(at_input + in_attention)
+        self._check_compressed(in_attention)
         self.input_positions = [self._make(name) for name in at_input]
-        own = sharing != "layer" and in_attention
+        # What a block does not own itself: one encoding for all layers, or one for each turn of a tied block.
+        handed = 1 if sharing == "layer" else num_layers if tie_layers else 0
+        spec = "+".join(in_attention)
+        self.positions = [self._make(spec) for _ in range(handed)] if in_attention else []
+        self.segment_biases = []
+        if num_segments is not None:
+            self.segment_biases = [
+                SegmentBias(num_heads, num_segments, sharing == "head", dtype=self.dtype_policy, name="segment_bias")
+                for _ in range(handed)
+            ]
         self.blocks = [
             TransformerBlock(
                 num_heads,
@@ -98,28 +120,42 @@ class TransformerEncoder(keras.layers.Layer):
                 norm_first=norm_first,
                 epsilon=epsilon,
                 causal=causal,
-                position=self._make("+".join(in_attention)) if own else None,
+                position=self._make(spec) if in_attention and not handed else None,
                 max_length=max_length,
                 share_heads=True if sharing == "head" else None,
-                num_segments=None if sharing == "layer" else num_segments,
+                num_segments=None if handed else num_segments,
                 num_keys=num_keys,
                 kernel_initializer=kernel_initializer,
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
             )
-            for index in range(num_layers)
+            for index in range(1 if tie_layers else num_layers)
         ]
-        self.position = self._make("+".join(in_attention)) if in_attention and sharing == "layer" else None
-        if self.position is not None:
+        if self.positions:
             for block in self.blocks:
-                block.attention.projects_query = self.position.needs_query
-                block.attention.projects_key = self.position.needs_key
-        self.segment_bias = None
-        if sharing == "layer" and num_segments is not None:
-            self.segment_bias = SegmentBias(num_heads, num_segments, dtype=self.dtype_policy, name="segment_bias")
+                block.attention.projects_query = self.positions[0].needs_query
+                block.attention.projects_key = self.positions[0].needs_key
         self.input_norm = self._norm("embedding_norm") if embedding_norm else None
+        self.input_projection = None
+        if embedding_dim is not None:
+            self.input_projection = keras.layers.Dense(
+                hidden_dim,
+                kernel_initializer=self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name="embedding_projection",
+            )
         self.final_norm = self._norm("final_norm") if norm_first else None
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+
+    @property
+    def position(self):
+        """The encoding that all layers share, or `None`."""
+        return self.positions[0] if self.sharing == "layer" and self.positions else None
+
+    @property
+    def segment_bias(self):
+        """The segment bias that all layers share, or `None`."""
+        return self.segment_biases[0] if self.sharing == "layer" and self.segment_biases else None
 
     def _make(self, spec):
         """An encoding of `spec` with those of the options that it takes."""
@@ -146,29 +182,49 @@ class TransformerEncoder(keras.layers.Layer):
                 f"It takes: {', '.join(sorted(offered)) or 'none'}."
             )
 
+    def _check_compressed(self, names):
+        compressing = [name for name in names if getattr(get_class(name), "compresses_keys", False)]
+        if self.num_keys is None and compressing:
+            raise ValueError(
+                f"position={self.position_spec!r} scores the compressed keys of a Linformer. Pass `num_keys`, the "
+                "number of compressed keys."
+            )
+        if self.num_keys is not None and len(compressing) < len(names):
+            raise ValueError(
+                f"With num_keys={self.num_keys} attention is to compressed keys, which have no positions of their own. "
+                f"Use an encoding at the input or 'diet_abs_lin'. Received: position={self.position_spec!r}"
+            )
+        if self.num_keys is not None and self.num_segments is not None:
+            raise ValueError(
+                "Compressed keys belong to no segment: add segment embeddings to the input instead. Received: "
+                f"num_keys={self.num_keys}, num_segments={self.num_segments}"
+            )
+
     def _norm(self, name):
         return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
     def build(self, inputs_shape):
-        if inputs_shape[-1] != self.hidden_dim:
+        width = self.embedding_dim or self.hidden_dim
+        if inputs_shape[-1] != width:
             raise ValueError(
-                f"TransformerEncoder has hidden_dim={self.hidden_dim}. Received: inputs of shape {tuple(inputs_shape)}"
+                f"TransformerEncoder has {'embedding_dim' if self.embedding_dim else 'hidden_dim'}={width}. "
+                f"Received: inputs of shape {tuple(inputs_shape)}"
             )
+        hidden_shape = tuple(inputs_shape[:-1]) + (self.hidden_dim,)
         for encoding in self.input_positions:
             encoding.build(inputs_shape)
-            if inputs_shape[1] is not None:
+        for layer in self.positions + self.segment_biases:
+            layer.build()
+        if inputs_shape[1] is not None:
+            for encoding in self.input_positions + self.positions:
                 encoding.check_length(inputs_shape[1])
-        if self.position is not None:
-            self.position.build()
-            if inputs_shape[1] is not None:
-                self.position.check_length(inputs_shape[1])
-        if self.segment_bias is not None:
-            self.segment_bias.build()
-        for layer in (self.input_norm, self.final_norm):
+        for layer in (self.input_norm, self.input_projection):
             if layer is not None:
                 layer.build(inputs_shape)
         for block in self.blocks:
-            block.build(inputs_shape)
+            block.build(hidden_shape)
+        if self.final_norm is not None:
+            self.final_norm.build(hidden_shape)
         self.built = True
 
     def call(
@@ -190,19 +246,22 @@ class TransformerEncoder(keras.layers.Layer):
             x = self.input_norm(x)
         if self.dropout_layer is not None:
             x = self.dropout_layer(x, training=training)
+        if self.input_projection is not None:
+            x = self.input_projection(x)
 
         given = {"padding_mask": padding_mask, "training": training}
-        shared = self._shared(length, total, start_index, segment_ids, training)
-        if shared is not None:
-            given["positions"] = shared
-        if self.num_segments is not None and self.sharing != "layer":
+        if self.num_segments is not None:
             if segment_ids is None:
                 raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
-            given["segment_ids"] = segment_ids
+            if not self.segment_biases:
+                given["segment_ids"] = segment_ids
+        handed = self._handed(length, total, start_index, segment_ids, training)
 
         found = {"hidden_states": [x], "attention": [], "values": []}
         caches = []
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self._turns()):
+            if handed:
+                given["positions"] = handed[0 if self.sharing == "layer" else index]
             if cache is not None:
                 given.update(cache=cache[index], start_index=start_index)
             result = block(x, return_intermediates=return_intermediates, **given)
@@ -218,24 +277,24 @@ class TransformerEncoder(keras.layers.Layer):
         results = [x] + ([found] if return_intermediates else []) + ([caches] if cache is not None else [])
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _shared(self, length, total, start_index, segment_ids, training):
-        """The positions that all blocks use, asked for once; `None` if each block has its own."""
-        if self.position is None and self.segment_bias is None:
-            return None
-        if self.position is not None:
-            self.position.check_training(training)
-            positions = self.position.at(length, total, start_index)
-        else:
-            positions = Positions(self.blocks[0].attention.position, {})
-        if self.segment_bias is not None:
-            if segment_ids is None:
-                raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
-            positions.segment_bias = self.segment_bias(segment_ids)
-        return positions
+    def _turns(self):
+        """The block of each layer."""
+        return list(self.blocks) * self.num_layers if self.tie_layers else self.blocks
+
+    def _handed(self, length, total, start_index, segment_ids, training):
+        """The positions that blocks are given: one for all, or one per layer; none if each block has its own."""
+        for encoding in self.positions:
+            encoding.check_training(training)
+        handed = [encoding.at(length, total, start_index) for encoding in self.positions]
+        if self.segment_biases and not handed:
+            handed = [Positions(self.blocks[0].attention.position, {}) for _ in self.segment_biases]
+        for positions, segment_bias in zip(handed, self.segment_biases):
+            positions.segment_bias = segment_bias(segment_ids)
+        return handed
 
     def make_cache(self, batch_size, length):
-        """Empty caches for `length` positions, one per block, for causal decoding."""
-        return [block.attention.make_cache(batch_size, length) for block in self.blocks]
+        """Empty caches for `length` positions, one per layer, for causal decoding."""
+        return [block.attention.make_cache(batch_size, length) for block in self._turns()]
 
     def fold_positions(self, length):
         """Computes what does not depend on tokens once, for all positions below `length`."""
@@ -263,6 +322,8 @@ class TransformerEncoder(keras.layers.Layer):
             "extrapolate": self.extrapolate,
             "num_segments": self.num_segments,
             "num_keys": self.num_keys,
+            "embedding_dim": self.embedding_dim,
+            "tie_layers": self.tie_layers,
             "embedding_norm": self.embedding_norm,
             "activation": keras.activations.serialize(self.activation),
             "dropout": self.dropout,

@@ -91,9 +91,8 @@ class LinformerAttention(PositionalAttention):
             value_mask = query_mask if value_mask is None else value_mask
         shared_input = key is None
         key = value if key is None else key
-        length = ops.shape(value)[1]
-        checks.at_most(
-            length,
+        length = checks.at_most(
+            ops.shape(value)[1],
             self.max_length,
             lambda got: (
                 f"{type(self).__name__} '{self.name}' has max_length={self.max_length}, but {got} keys were given. "

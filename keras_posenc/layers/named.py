@@ -34,6 +34,7 @@ class NamedAttention(PositionalAttention):
             max_length=max_length,
             value_dim=value_dim,
             dtype=kwargs.get("dtype"),
+            name=self.encoding.registry_name,
             **options,
         )
         super().__init__(num_heads, key_dim, value_dim, max_length=max_length, position=position, **kwargs)
@@ -171,5 +172,6 @@ class DietAbsLinformerAttention(LinformerAttention):
                 rank=rank,
                 share_heads=bool(kwargs.get("share_heads")),
                 dtype=kwargs.get("dtype"),
+                name=encodings.DietAbsLin.registry_name,
             )
         super().__init__(num_heads, key_dim, max_length, value_dim, num_keys=num_keys, **kwargs)

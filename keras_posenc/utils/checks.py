@@ -42,12 +42,14 @@ def concrete(tensor):
         return None
 
 
-def at_most(value, limit, message):
+def at_most(value, limit, message, then=None):
     """Raises `ValueError(message(value))` if `value > limit`: now if it is known, else when the graph runs.
 
-    A length that is dynamic in a TensorFlow graph becomes an assertion of that graph. Under XLA shapes are static, so
-    the check is made while tracing or, for a dynamic trace, the out-of-range slice is a compile error.
+    A length that is dynamic in a TensorFlow graph becomes an assertion of that graph, and the tensor returned (`then`,
+    by default the value) waits for it, so that nothing computed from it can fail first and say less. Under XLA shapes
+    are static: the check is made while tracing, or an out-of-range slice is a compile error.
     """
+    then = value if then is None else then
     known = static_int(value)
     if known is not None:
         if known > limit:
@@ -55,4 +57,6 @@ def at_most(value, limit, message):
     elif keras.backend.backend() == "tensorflow" and not isinstance(value, keras.KerasTensor):
         import tensorflow as tf
 
-        tf.debugging.Assert(value <= limit, [message("the length in"), value])
+        with tf.control_dependencies([tf.debugging.Assert(value <= limit, [message("more"), value])]):
+            then = tf.identity(then)
+    return then
