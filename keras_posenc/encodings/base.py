@@ -32,12 +32,12 @@ class PositionEncoding(keras.layers.Layer):
     Args:
         num_heads: number of attention heads.
         key_dim: size of each head's queries and keys.
-        max_length: number of positions. Needed by encodings with a table of positions; a limit for the others.
+        max_length: number of positions. Encodings with a table of positions need it, and it is their limit; the others
+            are defined for all lengths and take no notice.
         value_dim: size of each head's values, `key_dim` by default.
         share_heads: use the same parameters for all heads (DIET's "head-wise" sharing).
         extrapolate: what a table does beyond `max_length`: `"error"` (default), `"clip"` (repeat the last entry) or
-            `"interpolate"` (squeeze the positions into the table). Encodings defined for all lengths only take
-            `"error"`, where it means the limit set by `max_length`, if any.
+            `"interpolate"` (squeeze the positions into the table). Encodings without a table only take `"error"`.
     """
 
     doors = ()
@@ -156,7 +156,7 @@ class PositionEncoding(keras.layers.Layer):
 
     def check_length(self, length, then=None):
         """Refuses a `length` that this encoding has no positions for; see `checks.at_most` for what it returns."""
-        if self.max_length is None or self.extrapolate != "error":
+        if "max_length" not in self.needs or self.extrapolate != "error":
             return length if then is None else then
         ways = [way for way in self.extrapolations if way != "error"]
         remedy = f", or pass extrapolate={' or '.join(map(repr, ways))}" if ways else ""

@@ -5,6 +5,3 @@ from keras_posenc.encodings.registry import register
 @register("none")
 class NoPosition(PositionEncoding):
     """No positions at all: attention is permutation equivariant, a model of it a bag of words."""
-
-    def check_length(self, length, then=None):
-        return length if then is None else then

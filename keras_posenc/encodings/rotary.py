@@ -53,11 +53,6 @@ class Rotary(PositionEncoding):
         if scaling == "dynamic" and self.max_length is None:
             raise ValueError("Rotary with scaling='dynamic' needs `max_length`, the length the model was trained at.")
 
-    def check_length(self, length, then=None):
-        if self.scaling == "dynamic":  # which is there to go beyond max_length
-            return length if then is None else then
-        return super().check_length(length, then)
-
     def tables(self, query_length, key_length, start_index=0):
         dtype = self.position_dtype
         base = ops.cast(self.base, dtype)

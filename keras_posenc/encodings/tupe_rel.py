@@ -11,6 +11,7 @@ class TupeRel(Tupe):
     `A_ij = (x_i W_Q)(x_j W_K)^T / sqrt(2 d_h) + reset((p_i U_Q)(p_j U_K)^T / sqrt(2 d_h) + b_{bucket(j - i)})`.
 
     Args:
+        max_length, position_dim, untie_cls: of the absolute part, as in `Tupe`.
         num_buckets, max_distance, bidirectional: of the relative part, as in `T5Bias`.
 
     Reference: Ke et al., 2021 (arXiv:2006.15595), equation 10. `reset` is applied to the sum as in the paper; the

@@ -188,7 +188,7 @@ class PositionalAttention(keras.layers.Layer):
             self.position.build()
         if self.segment_bias is not None:
             self.segment_bias.build()
-        if self.position.max_length is not None and query_shape[1] is not None:
+        if query_shape[1] is not None:
             self.position.check_length(query_shape[1])
         self.built = True
 
@@ -201,6 +201,7 @@ class PositionalAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             **self._copied_options(),
         )
+        dense.supports_masking = True  # masks are this layer's business; no warning for passing them by
         dense.build(input_shape)
         return dense
 
@@ -234,6 +235,8 @@ class PositionalAttention(keras.layers.Layer):
     ):
         self._check_call(training, position_bias, positions, segment_ids, cache)
         if value is None:
+            # Keras fills in the masks of embeddings only where several tensors are given.
+            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             value = query
             value_mask = query_mask if value_mask is None else value_mask
         key = value if key is None else key
@@ -246,7 +249,7 @@ class PositionalAttention(keras.layers.Layer):
         queries = keys = values = None
         if self.query_dense is not None:
             queries = self._heads(self.query_dense, query)
-            queries = queries * ops.cast(positions.encoding.scale, queries.dtype)
+            queries = queries * ops.cast(self._scale(positions.encoding), queries.dtype)
         if cache is None or update_cache:
             keys = None if self.key_dense is None else self._heads(self.key_dense, key)
             values = self._heads(self.value_dense, value)
@@ -291,6 +294,9 @@ class PositionalAttention(keras.layers.Layer):
     @property
     def _softmax_dtype(self):
         return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def _scale(self, encoding):
+        return encoding.scale if encoding.key_dim is not None else self.key_dim**-0.5
 
     def _heads(self, dense, x):
         """`(batch, length, width)` to `(batch, heads, length, size)`."""

@@ -87,6 +87,7 @@ class LinformerAttention(PositionalAttention):
                 f"by pair. Received: attention_mask of shape {tuple(attention_mask.shape)}"
             )
         if value is None:
+            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             value = query
             value_mask = query_mask if value_mask is None else value_mask
         shared_input = key is None

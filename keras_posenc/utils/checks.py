@@ -24,7 +24,7 @@ def static_int(value):
     if isinstance(value, (int, np.integer)):
         return int(value)
     values = concrete(value)
-    return None if values is None else int(values)
+    return None if values is None or values.dtype.kind not in "iu" else int(values)
 
 
 def concrete(tensor):
