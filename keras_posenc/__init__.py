@@ -1,6 +1,6 @@
 """How transformers know word order, and what their attention means."""
 
-from keras_posenc import encodings, layers
+from keras_posenc import encodings, layers, models
 from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
 from keras_posenc.version import __version__
 
@@ -9,6 +9,7 @@ __all__ = [
     "encodings",
     "fold_positions",
     "layers",
+    "models",
     "position_encodings",
     "unfold_positions",
 ]

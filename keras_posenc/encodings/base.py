@@ -92,6 +92,9 @@ class PositionEncoding(keras.layers.Layer):
 
     def add_position_weight(self, name, shape, initializer="zeros", **kwargs):
         """A weight that is not cast down with the policy; read it with `self.read`."""
+        if isinstance(initializer, keras.initializers.Initializer):
+            # One initializer object gives the same values each time, and P_Q must not start equal to P_K.
+            initializer = initializer.__class__.from_config(initializer.get_config())
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False, **kwargs)
 
     def read(self, weight):

@@ -3,7 +3,7 @@ from keras import initializers, ops
 from keras_posenc.encodings.base import PositionEncoding
 from keras_posenc.encodings.learned import get_initializer
 from keras_posenc.encodings.registry import register
-from keras_posenc.utils import checks, rows
+from keras_posenc.utils import checks, rows, scan
 
 
 @register("floater")
@@ -20,7 +20,7 @@ class Floater(PositionEncoding):
         hidden_dim: width of the hidden layer, that of `p` by default.
         step: time between neighbouring positions.
         substeps: Runge-Kutta steps per position.
-        initializer: of `p(0)`.
+        initializer: of `p(0)` and `W_2`.
 
     Reference: Liu et al., 2020 (arXiv:2003.09229). The variant at the input; the paper's network for `h` is not
     fixed, and this one is the smallest that sees the time.
@@ -34,7 +34,7 @@ class Floater(PositionEncoding):
         key_dim=None,
         max_length=None,
         hidden_dim=None,
-        step=0.05,
+        step=0.01,
         substeps=1,
         initializer="bert",
         **kwargs,
@@ -51,7 +51,8 @@ class Floater(PositionEncoding):
         self.initial = self.add_position_weight("initial", (width,), self.initializer)
         self.kernel_1 = self.add_position_weight("kernel_1", (width + 1, hidden), "glorot_uniform")
         self.bias_1 = self.add_position_weight("bias_1", (hidden,), "zeros")
-        self.kernel_2 = self.add_position_weight("kernel_2", (hidden, width), "glorot_uniform")
+        # Small, so that the path does not leave the size of token embeddings far behind before it is trained.
+        self.kernel_2 = self.add_position_weight("kernel_2", (hidden, width), self.initializer)
         self.bias_2 = self.add_position_weight("bias_2", (width,), "zeros")
         self.built = True
 
@@ -79,12 +80,11 @@ class Floater(PositionEncoding):
                 k3 = dynamics(time + h / 2, following + h / 2 * k2)
                 k4 = dynamics(time + h, following + h * k3)
                 following = following + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-            return following, state
+            return following
 
         initial = ops.expand_dims(self.read(self.initial), 0)
         positions = ops.cast(ops.arange(length, dtype="int32"), self.position_dtype)
-        _, path = ops.scan(advance, initial, positions)
-        return ops.squeeze(path, 1)
+        return ops.squeeze(scan.states(advance, initial, positions), 1)
 
     def get_config(self):
         return {

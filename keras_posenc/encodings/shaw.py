@@ -13,8 +13,8 @@ class Shaw(PositionEncoding):
     `e_ij = q_i (k_j + a^K_{clip(j - i)})^T / sqrt(d_h)`, `z_i = sum_j alpha_ij (v_j + a^V_{clip(j - i)})`, with
     `clip(x) = max(-m, min(m, x))` and `2m + 1` vectors in each table.
 
-    Queries meet the `2m + 1` vectors, not one vector per pair: the product is `(q, 2m + 1)`, its ends are repeated for
-    the clipped distances, and reshaping turns rows of offsets into rows of keys. Nothing of size `(n, n, d)` exists.
+    Queries meet one vector per offset, not one per pair: the product is `(q, q + k)`, and reshaping turns rows of
+    offsets into rows of keys (`utils/toeplitz.py`); values take the same way back. Nothing of size `(n, n, d)` exists.
 
     Args:
         max_distance: `m`, 16.
@@ -53,7 +53,6 @@ class Shaw(PositionEncoding):
         self.built = True
 
     def tables(self, query_length, key_length, start_index=0):
-        # The lengths themselves are not tensors of positions, but the doors need them to find an offset's column.
         reach = self.max_distance
         offsets = toeplitz.offsets(query_length, key_length, start_index)
         tables = {

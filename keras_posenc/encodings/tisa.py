@@ -31,7 +31,7 @@ class Tisa(RelativeBias):
         shape = (self.kernels, self.heads)
         near = initializers.RandomNormal(mean=0.1, stddev=0.01)
         self.amplitudes = self.add_position_weight("amplitudes", shape, near)
-        self.sharpness = self.add_position_weight("sharpness", shape, initializers.RandomNormal(mean=0.1, stddev=0.01))
+        self.sharpness = self.add_position_weight("sharpness", shape, near)
         self.centers = self.add_position_weight("centers", shape, initializers.RandomNormal(stddev=5.0))
         self.built = True
 

@@ -19,11 +19,12 @@ class Tupe(PositionEncoding):
         max_length: `n`.
         position_dim: width of `p`, `num_heads * key_dim` by default.
         untie_cls: whether index 0 is [CLS] and is treated so.
+        initializer: of `U_Q` and `U_K`.
 
     The paper computes this once for all layers: share it over layers in the encoder.
 
     Reference: Ke et al., 2021 (arXiv:2006.15595). The two vectors for [CLS] are rows of their own, as in the text; the
-    authors' code uses the first position for one of them, and normalises `p`.
+    authors' code uses the first position for one of them, and normalises `p`, which is here initialised to that size.
     """
 
     doors = ("bias",)
@@ -53,9 +54,11 @@ class Tupe(PositionEncoding):
         return (2 * self.key_dim) ** -0.5
 
     def build(self, input_shape=None):
-        self.table = self.add_position_weight("positions", (self.max_length, self.position_dim), self.initializer)
+        # Of unit size, as normalised embeddings are: the score is a product of four factors and must not vanish.
+        unit = initializers.RandomNormal(stddev=1.0)
+        self.table = self.add_position_weight("positions", (self.max_length, self.position_dim), unit)
         if self.untie_cls:
-            self.cls_table = self.add_position_weight("cls_positions", (2, self.position_dim), self.initializer)
+            self.cls_table = self.add_position_weight("cls_positions", (2, self.position_dim), unit)
         shape = (self.position_dim, self.heads, self.key_dim)
         self.query_kernel = self.add_position_weight("query_kernel", shape, self.initializer)
         self.key_kernel = self.add_position_weight("key_kernel", shape, self.initializer)

@@ -2,6 +2,8 @@
 
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.blocks import TransformerBlock
+from keras_posenc.layers.decoder import TransformerDecoder
+from keras_posenc.layers.decoder_block import TransformerDecoderBlock
 from keras_posenc.layers.encoder import TransformerEncoder
 from keras_posenc.layers.linformer import LinformerAttention
 from keras_posenc.layers.named import (
@@ -38,6 +40,8 @@ __all__ = [
     "T5Attention",
     "TisaAttention",
     "TransformerBlock",
+    "TransformerDecoder",
+    "TransformerDecoderBlock",
     "TransformerEncoder",
     "TransformerXLAttention",
     "TupeAttention",

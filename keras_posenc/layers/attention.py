@@ -233,7 +233,7 @@ class PositionalAttention(keras.layers.Layer):
         update_cache=True,
         return_values=False,
     ):
-        self._check_call(training, position_bias, positions, segment_ids, cache)
+        self._check_call(training, position_bias, positions, segment_ids, cache is not None and update_cache)
         if value is None:
             # Keras fills in the masks of embeddings only where several tensors are given.
             query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
@@ -284,7 +284,9 @@ class PositionalAttention(keras.layers.Layer):
         if return_attention_scores:
             if rows is not None:
                 attention = attention * ops.cast(rows, attention.dtype)
-            results.append(ops.broadcast_to(attention, _batch_of(output, attention)))
+            # Where nothing depends on the content, one map serves the whole batch, and perhaps all heads.
+            shape = (ops.shape(output)[0], self.num_heads, query_length, ops.shape(attention)[3])
+            results.append(ops.broadcast_to(attention, shape))
         if return_values:
             results.append(values)
         if cache is not None:
@@ -325,7 +327,7 @@ class PositionalAttention(keras.layers.Layer):
             rows = masking.combine(rows, ops.cast(query_mask, "bool")[:, None, :, None])
         return mask, rows
 
-    def _check_call(self, training, position_bias, positions, segment_ids, cache):
+    def _check_call(self, training, position_bias, positions, segment_ids, decoding):
         name = type(self).__name__
         self.position.check_training(training)
         own = type(self.position).__name__
@@ -350,18 +352,19 @@ class PositionalAttention(keras.layers.Layer):
             raise ValueError(f"{name} '{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
         if self.segment_bias is None and segment_ids is not None:
             raise ValueError(f"{name} '{self.name}' was given `segment_ids`; construct it with `num_segments`.")
-        if cache is not None:
+        if decoding:
             encoding = self.position if positions is None else positions.encoding
             if encoding.no_cache:
                 raise ValueError(f"{type(encoding).__name__} cannot decode with a cache: {encoding.no_cache}.")
 
-    def make_cache(self, batch_size=None, length=None, memory=None, key=None):
+    def make_cache(self, batch_size=None, length=None, memory=None, key=None, positions=None):
         """An empty cache of `length` positions for self-attention, or that of a `memory` for cross-attention.
 
         Args:
             batch_size, length: of the empty cache.
             memory: `(batch, keys, width)` values to attend to; use the cache with `update_cache=False`.
             key: `(batch, keys, width)`, the memory by default.
+            positions: a shared encoding at the length of the memory, for a layer without its own.
         """
         if memory is None:
             shape = (batch_size, self.num_heads, length)
@@ -371,7 +374,7 @@ class PositionalAttention(keras.layers.Layer):
             }
         keys = None if self.key_dense is None else self._heads(self.key_dense, memory if key is None else key)
         values = self._heads(self.value_dense, memory)
-        positions = self.position.at(1, ops.shape(memory)[1])
+        positions = self.position.at(1, ops.shape(memory)[1]) if positions is None else positions
         _, keys, values = positions.transform(None, keys, values)
         if keys is None:
             keys = ops.zeros(ops.shape(values)[:-1] + (self.key_dim,), dtype=values.dtype)
@@ -412,8 +415,3 @@ class PositionalAttention(keras.layers.Layer):
             "seed": self.seed,
             **options,
         }
-
-
-def _batch_of(output, attention):
-    """The shape of the weights with the batch of the output: without content or mask they are one for all."""
-    return (ops.shape(output)[0],) + tuple(ops.shape(attention)[1:])

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_posenc.encodings.registry import PACKAGE, create, get_class, options, split
+from keras_posenc.encodings.registry import PACKAGE, split
 from keras_posenc.layers.decoder_block import TransformerDecoderBlock
-from keras_posenc.layers.encoder import SHARING
+from keras_posenc.layers.stack import SHARING, check_options, make_encoding, project_for
 from keras_posenc.utils import checks
 
 
@@ -107,7 +107,7 @@ class TransformerDecoder(keras.layers.Layer):
                 (block.cross_attention, self.cross_position),
             ):
                 if encoding is not None:
-                    attention.projects_query, attention.projects_key = encoding.needs_query, encoding.needs_key
+                    project_for(attention, encoding)
         self.final_norm = None
         if norm_first:
             self.final_norm = keras.layers.LayerNormalization(
@@ -116,24 +116,8 @@ class TransformerDecoder(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
 
     def _make(self, names, causal=False):
-        """The encoding of `names` with those of the options that it takes; `None` without names."""
-        if not names:
-            return None
-        taken = {o for name in names for o in options(name)}
-        common = dict(num_heads=self.num_heads, max_length=self.max_length, dtype=self.dtype_policy)
-        if self.hidden_dim % self.num_heads == 0:  # otherwise the block says what is wrong
-            common["key_dim"] = self.hidden_dim // self.num_heads
-        if self.sharing == "head":
-            common["share_heads"] = True
-        if self.extrapolate is not None and all(self.extrapolate in get_class(n).extrapolations for n in names):
-            common["extrapolate"] = self.extrapolate
-        own = {o: v for o, v in self.position_options.items() if o in taken}
-        one_way = {"bidirectional": False, **own} if "bidirectional" in taken else own
-        encoding = create("+".join(names), one_way if causal else own, **common)
-        if encoding.no_cache and one_way != own and not causal:
-            # A memory has no keys after the query, so nothing is lost by what makes the encoding fit for a cache.
-            encoding = create("+".join(names), one_way, **common)
-        if encoding.no_cache:
+        encoding = make_encoding(self, names, **({"bidirectional": False} if causal else {}))
+        if encoding is not None and encoding.no_cache and (causal or getattr(encoding, "compresses_keys", False)):
             raise ValueError(
                 f"A decoder generates token by token from cached keys, which {'+'.join(names)!r} cannot: "
                 f"{encoding.no_cache}. Received: position={self.position_spec!r}, "
@@ -221,17 +205,10 @@ class TransformerDecoder(keras.layers.Layer):
         projected once.
         """
         batch_size, memory_length = ops.shape(memory)[:2]
-        cross = []
-        for block in self.blocks:
-            made = block.cross_attention.make_cache(memory=memory)
-            if self.cross_position is not None:
-                # The block does not know the shared encoding, which may move keys and values.
-                positions = self.cross_position.at(1, memory_length)
-                _, made["key"], made["value"] = positions.transform(None, made["key"], made["value"])
-            cross.append(made)
+        shared = None if self.cross_position is None else self.cross_position.at(1, memory_length)
         return {
             "self": [block.self_attention.make_cache(batch_size, length) for block in self.blocks],
-            "cross": cross,
+            "cross": [block.cross_attention.make_cache(memory=memory, positions=shared) for block in self.blocks],
         }
 
     def get_config(self):
@@ -267,17 +244,6 @@ def cross_names(position, cross_position):
             f"'none', 'same' or an encoding that acts inside attention. Received: cross_position={cross_position!r}"
         )
     return names
-
-
-def check_options(given, names):
-    """An option that none of the encodings takes is a mistake."""
-    offered = {o for name in names for o in options(name)}
-    unknown = sorted(set(given) - offered)
-    if unknown:
-        raise ValueError(
-            f"None of the encodings {', '.join(map(repr, names)) or '(none)'} takes the option "
-            f"{', '.join(map(repr, unknown))}. They take: {', '.join(sorted(offered)) or 'none'}."
-        )
 
 
 def _at(encoding, query_length, key_length, start_index, training):

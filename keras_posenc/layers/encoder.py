@@ -3,12 +3,11 @@
 import keras
 
 from keras_posenc.encodings.base import Positions
-from keras_posenc.encodings.registry import PACKAGE, create, get_class, options, split
+from keras_posenc.encodings.registry import PACKAGE, get_class, split
 from keras_posenc.encodings.segment import SegmentBias
 from keras_posenc.layers.blocks import TransformerBlock
+from keras_posenc.layers.stack import SHARING, check_options, make_encoding, project_for
 from keras_posenc.utils import checks
-
-SHARING = ("none", "head", "layer")
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -96,13 +95,12 @@ class TransformerEncoder(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
         at_input, in_attention = split(position)
-        self._check_options(at_input + in_attention)
+        check_options(self.position_options, at_input + in_attention)
         self._check_compressed(in_attention)
-        self.input_positions = [self._make(name) for name in at_input]
+        self.input_positions = [self._make([name]) for name in at_input]
         # What a block does not own itself: one encoding for all layers, or one for each turn of a tied block.
         handed = 1 if sharing == "layer" else num_layers if tie_layers else 0
-        spec = "+".join(in_attention)
-        self.positions = [self._make(spec) for _ in range(handed)] if in_attention else []
+        self.positions = [self._make(in_attention) for _ in range(handed)] if in_attention else []
         self.segment_biases = []
         if num_segments is not None:
             self.segment_biases = [
@@ -120,7 +118,7 @@ class TransformerEncoder(keras.layers.Layer):
                 norm_first=norm_first,
                 epsilon=epsilon,
                 causal=causal,
-                position=self._make(spec) if in_attention and not handed else None,
+                position=None if handed else self._make(in_attention),
                 max_length=max_length,
                 share_heads=True if sharing == "head" else None,
                 num_segments=None if handed else num_segments,
@@ -133,8 +131,7 @@ class TransformerEncoder(keras.layers.Layer):
         ]
         if self.positions:
             for block in self.blocks:
-                block.attention.projects_query = self.positions[0].needs_query
-                block.attention.projects_key = self.positions[0].needs_key
+                project_for(block.attention, self.positions[0])
         self.input_norm = self._norm("embedding_norm") if embedding_norm else None
         self.input_projection = None
         if embedding_dim is not None:
@@ -157,30 +154,8 @@ class TransformerEncoder(keras.layers.Layer):
         """The segment bias that all layers share, or `None`."""
         return self.segment_biases[0] if self.sharing == "layer" and self.segment_biases else None
 
-    def _make(self, spec):
-        """An encoding of `spec` with those of the options that it takes."""
-        names = spec.split("+")
-        taken = {o for name in names for o in options(name)}
-        common = dict(num_heads=self.num_heads, max_length=self.max_length, dtype=self.dtype_policy)
-        if self.hidden_dim % self.num_heads == 0:  # otherwise the block says what is wrong
-            common["key_dim"] = self.hidden_dim // self.num_heads
-        if self.sharing == "head":
-            common["share_heads"] = True
-        if self.extrapolate is not None and all(self.extrapolate in get_class(n).extrapolations for n in names):
-            common["extrapolate"] = self.extrapolate
-        own = {o: v for o, v in self.position_options.items() if o in taken}
-        if self.num_keys is not None and "num_keys" in taken:
-            own["num_keys"] = self.num_keys
-        return create(spec, own, **common)
-
-    def _check_options(self, names):
-        offered = {o for name in names for o in options(name)}
-        unknown = sorted(set(self.position_options) - offered)
-        if unknown:
-            raise ValueError(
-                f"position={self.position_spec!r} takes no option {', '.join(map(repr, unknown))}. "
-                f"It takes: {', '.join(sorted(offered)) or 'none'}."
-            )
+    def _make(self, names):
+        return make_encoding(self, names, **({} if self.num_keys is None else {"num_keys": self.num_keys}))
 
     def _check_compressed(self, names):
         compressing = [name for name in names if getattr(get_class(name), "compresses_keys", False)]

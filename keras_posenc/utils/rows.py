@@ -30,6 +30,7 @@ def blended_rows(table, positions, axis):
 
 def window(table, start, length, axis):
     """`length` consecutive entries along `axis`, from `start`; the table itself if that is all of it."""
+    table = ops.convert_to_tensor(table)
     size = table.shape[axis]
     if isinstance(start, int) and start == 0 and isinstance(length, int) and length == size:
         return table

@@ -1,10 +1,12 @@
 """Facts of the papers and of mathematics."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from subject import CASES, MAX_LENGTH, SIZE, WIDTH, case_id, make_subject, randomize
+from subject import CASES, MAX_LENGTH, SIZE, WIDTH, Subject, case_id, make_subject, randomize
 
 from keras_posenc import encodings
 from keras_posenc.encodings.alibi import alibi_slopes
@@ -238,6 +240,16 @@ def test_diet_rel_is_one_scalar_per_head_and_distance():
     bias = np.asarray(rel.bias(512, 512))[0, 0]
     i, j = np.indices((512, 512))
     np.testing.assert_array_equal(bias, i - j + 511)
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_no_two_random_parameters_start_equal(case):
+    """With P_Q = P_K the positional scores would start, and by symmetry stay close to, a Gram matrix."""
+    encoding = Subject(*case).encoding
+    encoding.build((None, None, WIDTH))
+    values = [np.array(w) for w in encoding.weights if np.ptp(np.array(w)) > 0]
+    for first, second in itertools.combinations(values, 2):
+        assert first.shape != second.shape or not np.array_equal(first, second)
 
 
 # Extrapolation

@@ -1,0 +1,161 @@
+"""`python -m keras_posenc.benchmark`: what positions cost."""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+import keras
+
+from keras_posenc import encodings
+from keras_posenc.benchmark import cost, linear, models, report
+from keras_posenc.benchmark.progress import Progress
+from keras_posenc.benchmark.store import Store
+from keras_posenc.layers.stack import SHARING
+
+TASKS = (*cost.TASKS, "linear")
+DEFAULTS = cost.Settings()
+
+
+def _list_of(what, known):
+    """An argparse type: names joined by commas, or `all`."""
+
+    def parse(text):
+        names = list(known) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in names if name not in known]
+        if unknown or not names:
+            raise argparse.ArgumentTypeError(
+                f"unknown {what} {', '.join(map(repr, unknown)) or repr(text)}; known: {', '.join(known)}"
+            )
+        return list(dict.fromkeys(names))
+
+    return parse
+
+
+def _count(text):
+    """An argparse type: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def parser():
+    made = argparse.ArgumentParser(
+        prog="python -m keras_posenc.benchmark",
+        description="Measures the time of training and of inference with every position encoding, relative to the same "
+        "model with learned embeddings (Table 1 of DIET), and time and memory of linear attention. Without options it "
+        "measures everything: one to two hours on two cores.",
+    )
+    add = made.add_argument
+    add("--models", type=_list_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
+    add(
+        "--positions",
+        type=_list_of("encoding", encodings.names()),
+        default="all",
+        metavar="A,B",
+        help="registered encodings (default: all)",
+    )
+    add(
+        "--modes",
+        type=_list_of("mode", models.MODES),
+        default="all",
+        metavar="A,B",
+        help="of graph, xla (default: all)",
+    )
+    add("--tasks", type=_list_of("task", TASKS), metavar="A,B", help="of training, inference, linear (default: all)")
+    add("--linear", action="store_true", help="short for --tasks linear")
+    add("--quick", action="store_true", help="BERT_SMALL, inference only, 5 rounds, unless other options say otherwise")
+    add("--rounds", type=_count, metavar="N", help=f"rounds of inference (default: {DEFAULTS.rounds})")
+    add(
+        "--training-rounds",
+        type=_count,
+        default=DEFAULTS.training_rounds,
+        metavar="N",
+        help="rounds of training (default: %(default)s)",
+    )
+    add("--batch", type=_count, default=DEFAULTS.batch, metavar="N", help="batch at inference (default: %(default)s)")
+    add(
+        "--training-batch",
+        type=_count,
+        default=DEFAULTS.training_batch,
+        metavar="N",
+        help="batch in training (default: %(default)s)",
+    )
+    add(
+        "--length",
+        type=_count,
+        default=DEFAULTS.length,
+        metavar="N",
+        help="tokens of a sequence, at most 512 (default: %(default)s)",
+    )
+    add(
+        "--sharing",
+        choices=SHARING,
+        default=DEFAULTS.sharing,
+        help="of position weights over heads or layers (default: %(default)s)",
+    )
+    add("--threads", type=_count, metavar="N", help="threads of TensorFlow (default: one per core)")
+    add("--output", type=Path, metavar="DIR", help="where results.json, table.txt and the plots go")
+    add("--fresh", action="store_true", help="measure again what an interrupted run left in --output")
+    return made
+
+
+def parse(arguments=None):
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.linear and options.tasks:
+        made.error("--linear is --tasks linear; give one of them")
+    if options.tasks is None:
+        options.tasks = ["linear"] if options.linear else ["inference"] if options.quick else list(TASKS)
+    if options.models is None:
+        options.models = ["small"] if options.quick else list(models.SIZES)
+    if options.rounds is None:
+        options.rounds = 5 if options.quick else DEFAULTS.rounds
+    longest = min(models.SIZES[name].max_length for name in options.models)
+    if options.length > longest:
+        made.error(f"--length must be at most {longest}, the size of the position tables, not {options.length}")
+    if keras.backend.backend() != "tensorflow":
+        made.error(f"the benchmark measures TensorFlow; the Keras backend is {keras.backend.backend()}")
+    return options
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    if options.threads:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    names = [field.name for field in dataclasses.fields(cost.Settings)]
+    settings = cost.Settings(**{name: getattr(options, name) for name in names if hasattr(options, name)})
+    try:
+        store = Store(options.output, dataclasses.asdict(settings), options.fresh)
+    except ValueError as error:
+        sys.exit(str(error))
+    sizes = {name: models.SIZES[name] for name in options.models}
+    tasks = [task for task in options.tasks if task != "linear"]
+    points = (linear.ATTENTIONS, linear.LENGTHS)
+    cells = (sizes, options.positions, options.modes)
+
+    groups = cost.pending(store, *cells, tasks, settings)
+    total = sum(len(group[-1]) for group in groups)
+    total += len(linear.pending(store, *points)) if "linear" in options.tasks else 0
+    with Progress(total) as progress:
+        cost.run(store, *cells, tasks, settings, progress)
+        if "linear" in options.tasks:
+            linear.run(store, *points, settings.training_rounds, settings.threads, progress)
+
+    text = [report.table(store, *cells, settings)] if tasks else []
+    text += [linear.table(store, *points)] if "linear" in options.tasks else []
+    print("\n\n".join(text))
+    if options.output:
+        store.save()
+        (options.output / "table.txt").write_text("\n\n".join(text) + "\n")
+        if tasks:
+            report.plot(store, *cells, options.output / "table.png")
+        if "linear" in options.tasks:
+            linear.plot(store, *points, options.output / "linear.png")
+        print(f"\nWritten to {options.output}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

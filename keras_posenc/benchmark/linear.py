@@ -1,0 +1,187 @@
+"""DIET-ABS-LIN against full attention: time and peak memory of one layer as the length grows.
+
+Every point is a process of its own, so that its peak memory is its own. Run as `python -m keras_posenc.benchmark.linear
+ATTENTION LENGTH ROUNDS THREADS`, this module measures one point and prints it as JSON.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ATTENTIONS = ("full", "diet_abs_lin")
+LENGTHS = (512, 1024, 2048, 4096, 8192)
+HEADS, HEAD_SIZE, NUM_KEYS = 8, 64, 32
+
+
+def run(store, attentions, lengths, rounds, threads, progress):
+    """Measures every point that `store` does not have yet, under `("linear", attention, length)`."""
+    for length in lengths:
+        for attention in attentions:
+            if ("linear", attention, length) not in store:
+                store.put(("linear", attention, length), measure_apart(attention, length, rounds, threads))
+                store.save()
+                progress.step(f"linear attention: {attention} at length {length}")
+
+
+def pending(store, attentions, lengths):
+    return [(a, n) for n in lengths for a in attentions if ("linear", a, n) not in store]
+
+
+def measure_apart(attention, length, rounds, threads):
+    """One point in a new process: `{"seconds", "megabytes"}`, or why it was skipped."""
+    needed = 2 * 4 * HEADS * length**2 if attention == "full" else 0
+    free = _available_bytes()
+    if free is not None and needed > 0.8 * free:
+        return {"skipped": f"needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"}
+    command = [sys.executable, "-m", __name__, attention, str(length), str(rounds), str(threads or 0)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Measuring {attention} at length {length} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(attention, length, rounds, threads):
+    """Seconds (median of the rounds) and peak megabytes of one forward pass, batch 1, in this process."""
+    import tensorflow as tf
+
+    from keras_posenc import layers
+
+    if threads:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+    def prepare(n):
+        if attention == "full":
+            layer = layers.PositionalAttention(HEADS, HEAD_SIZE)
+        else:
+            layer = layers.DietAbsLinformerAttention(HEADS, HEAD_SIZE, n, num_keys=NUM_KEYS)
+        x = tf.constant(np.random.default_rng(0).normal(size=(1, n, HEADS * HEAD_SIZE)).astype("float32"))
+        layer.build(x.shape)
+        layer.fold_positions(n)
+        return tf.function(layer.__call__, autograph=False).get_concrete_function(x), x
+
+    # A short input first: it loads kernels and the graph optimizer, whose memory is not the attention's.
+    warm, x = prepare(64)
+    warm(x)
+    function, x = prepare(length)
+    _reset_peak()
+    before = _resident_bytes()
+    function(x)
+    peak = _peak_bytes() - before
+    seconds = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        function(x).numpy()
+        seconds.append(time.perf_counter() - begin)
+    return {"seconds": float(np.median(seconds)), "megabytes": max(peak, 0) / 2**20}
+
+
+def _status(field):
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def _reset_peak():
+    """Linux forgets the peak of the start-up when asked to; elsewhere the peak can only be compared with itself.
+
+    Memory that the start-up freed goes back to the system first: what is reused would not be counted.
+    """
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):  # a C library other than glibc
+        pass
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def _resident_bytes():
+    try:
+        return _status("VmRSS")
+    except OSError:
+        return _peak_bytes()
+
+
+def _peak_bytes():
+    try:
+        return _status("VmHWM")
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _available_bytes():
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def exponent(lengths, values):
+    """`b` of the best `a n^b`: the slope of a line through the logarithms."""
+    return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
+
+
+def curves(store, attentions, lengths, quantity):
+    """The measured points: `{attention: (lengths, values)}`."""
+    found = {}
+    for attention in attentions:
+        points = [(n, r[quantity]) for n in lengths if quantity in (r := store.get(("linear", attention, n)) or {})]
+        if points:
+            found[attention] = tuple(zip(*points))
+    return found
+
+
+QUANTITIES = {"seconds": ("time", "ms", 1e3), "megabytes": ("peak memory", "MiB", 1)}
+
+
+def table(store, attentions, lengths):
+    """Time and memory by length, with the fitted exponents."""
+    lines = [f"One attention layer, {HEADS} heads of {HEAD_SIZE}, batch 1: full, and DIET-ABS-LIN with {NUM_KEYS} keys"]
+    lines.append(f"{'':<34}" + "".join(f"{n:>10}" for n in lengths) + f"{'exponent':>12}{'last doubling':>16}")
+    for quantity, (label, unit, factor) in QUANTITIES.items():
+        for attention, (at, values) in curves(store, attentions, lengths, quantity).items():
+            known = dict(zip(at, values))
+            row = "".join(f"{known[n] * factor:>10.1f}" if n in known else f"{'-':>10}" for n in lengths)
+            if len(at) > 1:
+                row += f"{exponent(at, values):>12.2f}{exponent(at[-2:], values[-2:]):>16.2f}"
+            lines.append(f"{attention + ', ' + label + ' (' + unit + ')':<34}{row}")
+    lines += [
+        f"{attention} at {n}: skipped, {r['skipped']}"
+        for n in lengths
+        for attention in attentions
+        if "skipped" in (r := store.get(("linear", attention, n)) or {})
+    ]
+    return "\n".join(lines)
+
+
+def plot(store, attentions, lengths, path):
+    """Time and memory against the length, both axes logarithmic."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    for axes, (quantity, (label, unit, factor)) in zip(figure.subplots(1, 2), QUANTITIES.items()):
+        for attention, (at, values) in curves(store, attentions, lengths, quantity).items():
+            name = attention if len(at) < 2 else f"{attention}: n^{exponent(at, values):.2f}"
+            axes.loglog(at, np.multiply(values, factor), "o-", label=name)
+        axes.set_xticks(lengths, [str(n) for n in lengths])
+        axes.minorticks_off()
+        axes.set_xlabel("length n")
+        axes.set_ylabel(f"{label} ({unit})")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    figure.suptitle(f"One attention layer, {HEADS} heads of {HEAD_SIZE}, batch 1")
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,0 +1,43 @@
+"""How a stack of blocks, encoder or decoder, makes the encodings that it owns or puts into its blocks."""
+
+from keras_posenc.encodings.registry import create, get_class, options
+
+SHARING = ("none", "head", "layer")
+
+
+def make_encoding(stack, names, **own):
+    """The encoding of `names` with the sizes of the stack and those of its options that they take; `None` for none.
+
+    Args:
+        stack: has `num_heads`, `hidden_dim`, `max_length`, `sharing`, `extrapolate`, `position_options`.
+        names: list of registered names.
+        **own: further options, used if the encoding takes them and the stack's options do not say otherwise.
+    """
+    if not names:
+        return None
+    taken = {option for name in names for option in options(name)}
+    common = dict(num_heads=stack.num_heads, max_length=stack.max_length, dtype=stack.dtype_policy)
+    if stack.hidden_dim % stack.num_heads == 0:  # otherwise the block says what is wrong
+        common["key_dim"] = stack.hidden_dim // stack.num_heads
+    if stack.sharing == "head":
+        common["share_heads"] = True
+    if stack.extrapolate is not None and all(stack.extrapolate in get_class(name).extrapolations for name in names):
+        common["extrapolate"] = stack.extrapolate
+    chosen = {option: value for option, value in {**own, **stack.position_options}.items() if option in taken}
+    return create("+".join(names), chosen, **common)
+
+
+def check_options(given, names):
+    """Refuses options that none of the encodings `names` takes."""
+    offered = {option for name in names for option in options(name)}
+    unknown = sorted(set(given) - offered)
+    if unknown:
+        raise ValueError(
+            f"position={'+'.join(names)!r} takes no option {', '.join(map(repr, unknown))}. "
+            f"It takes: {', '.join(sorted(offered)) or 'none'}."
+        )
+
+
+def project_for(attention, encoding):
+    """Tells an attention layer what the encoding it will be handed needs projected."""
+    attention.projects_query, attention.projects_key = encoding.needs_query, encoding.needs_key
