@@ -2,6 +2,7 @@
 
 from keras_posenc import encodings, layers, models
 from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
+from keras_posenc.plotting import plot_encodings
 from keras_posenc.version import __version__
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "fold_positions",
     "layers",
     "models",
+    "plot_encodings",
     "position_encodings",
     "unfold_positions",
 ]

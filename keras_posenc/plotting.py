@@ -30,7 +30,7 @@ def plot_encodings(names=None, length=48, num_heads=4, path=None, seed=0):
 
     Example:
 
-    >>> figure = keras_posenc.plotting.plot_encodings(["alibi", "rotary"], path="two.png")
+    >>> figure = keras_posenc.plot_encodings(["alibi", "rotary"], length=16)
     """
     from matplotlib.figure import Figure
 
