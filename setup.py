@@ -11,6 +11,8 @@ exec((here / "keras_posenc" / "version.py").read_text(), version)
 plots = ["matplotlib>=3.8", "tqdm>=4.66"]
 extras = {
     "plots": plots,
+    # Hugging Face folders and their tokenizers, without torch or transformers.
+    "checkpoints": ["safetensors>=0.4", "keras-hub>=0.20", "tensorflow-text~=2.20.1"],
     "benchmarks": plots,
     # Independent implementations that the tests compare with.
     "oracles": [
@@ -22,7 +24,7 @@ extras = {
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
 }
-extras["test"] = sorted({*extras["dev"], *extras["oracles"], *plots})
+extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *plots})
 
 setup(
     name="keras_posenc",
