@@ -12,7 +12,7 @@ plots = ["matplotlib>=3.8", "tqdm>=4.66"]
 extras = {
     "plots": plots,
     # Hugging Face folders and their tokenizers, without torch or transformers.
-    "checkpoints": ["safetensors>=0.4", "keras-hub>=0.20", "tensorflow-text~=2.20.1"],
+    "checkpoints": ["safetensors>=0.4", "keras-hub>=0.20", "tensorflow-text~=2.20.1", "sentencepiece>=0.2"],
     "benchmarks": plots,
     # Independent implementations that the tests compare with.
     "oracles": [
