@@ -1,6 +1,6 @@
 """How transformers know word order, and what their attention means."""
 
-from keras_posenc import checkpoints, encodings, layers, models
+from keras_posenc import checkpoints, conversion, encodings, layers, models
 from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
 from keras_posenc.plotting import plot_encodings
 from keras_posenc.version import __version__
@@ -8,6 +8,7 @@ from keras_posenc.version import __version__
 __all__ = [
     "__version__",
     "checkpoints",
+    "conversion",
     "encodings",
     "fold_positions",
     "layers",

@@ -11,8 +11,8 @@ import pytest
 from keras_posenc import encodings
 from keras_posenc.benchmark import __main__ as cli
 from keras_posenc.benchmark import cost, linear, models, report, timing
-from keras_posenc.benchmark.progress import Progress
 from keras_posenc.benchmark.store import Store
+from keras_posenc.utils.progress import Progress
 
 TINY = models.Size("TINY", num_layers=1, hidden_dim=8, num_heads=2, intermediate_dim=8, vocabulary=11, max_length=32)
 SETTINGS = cost.Settings(length=6, batch=1, training_batch=2, rounds=2, training_rounds=1, group=20, training_group=20)

@@ -9,9 +9,9 @@ import keras
 
 from keras_posenc import encodings
 from keras_posenc.benchmark import cost, linear, models, report
-from keras_posenc.benchmark.progress import Progress
 from keras_posenc.benchmark.store import Store
 from keras_posenc.layers.stack import SHARING
+from keras_posenc.utils.progress import Progress
 
 TASKS = (*cost.TASKS, "linear")
 DEFAULTS = cost.Settings()

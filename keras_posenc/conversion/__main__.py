@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from keras_posenc import checkpoints
+from keras_posenc.checkpoints import installed
 from keras_posenc.conversion import study
 
 SHORTEST = 8  # tokens that a text must have to be used
@@ -34,7 +36,14 @@ def parser():
         "outputs change.",
     )
     add = made.add_argument
-    add("--checkpoint", type=Path, required=True, metavar="DIR", help="folder of a BERT or ALBERT, or one of our own")
+    known = ", ".join(installed.KNOWN)
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="DIR",
+        help=f"folder of a BERT or ALBERT, one of our own, or the name of installed weights: {known}",
+    )
+    add("--tokenizer", metavar="DIR", help="where the vocabulary is, if not in --checkpoint; the same choices")
     add("--text", type=Path, required=True, metavar="FILE", help="texts, one per line")
     add("--output", type=Path, required=True, metavar="DIR", help="where tables and pictures go")
     add("--kernels", type=_counts, default="1,3,5", metavar="A,B", help="kernels of TISA (default: %(default)s)")
@@ -56,8 +65,10 @@ def parser():
 def parse(arguments=None):
     made = parser()
     options = made.parse_args(arguments)
-    if not options.checkpoint.exists():
-        made.error(f"--checkpoint {options.checkpoint} does not exist")
+    for name in ("checkpoint", "tokenizer"):
+        value = getattr(options, name)
+        if value is not None and value not in installed.KNOWN and not Path(value).exists():
+            made.error(f"--{name} {value} does not exist, and is none of {', '.join(installed.KNOWN)}")
     if not options.text.is_file():
         made.error(f"--text {options.text} is no file")
     if options.output.exists() and not options.output.is_dir():
@@ -87,21 +98,24 @@ def read_texts(path, tokenizer, number, length):
 
 def main(arguments=None):
     options = parse(arguments)
-    from keras_posenc import checkpoints
-    from keras_posenc.benchmark.progress import Progress
     from keras_posenc.conversion import plots
     from keras_posenc.conversion.profile import check_source, get_backbone
+    from keras_posenc.utils.progress import Progress
 
     try:
-        loaded = checkpoints.load(options.checkpoint)
-        if loaded.tokenizer is None:
-            raise ValueError(f"{options.checkpoint} has no tokenizer to read texts with.")
+        loaded = _load(options.checkpoint)
+        tokenizer = loaded.tokenizer if options.tokenizer is None else _load(options.tokenizer).tokenizer
+        if tokenizer is None:
+            raise ValueError(
+                f"{options.tokenizer or options.checkpoint} has no tokenizer to read texts with. Name a folder that "
+                "has one with --tokenizer."
+            )
         encoder = get_backbone(loaded.model).encoder
         check_source(encoder)
         if options.length > encoder.max_length:
             raise ValueError(f"--length must be at most {encoder.max_length}, the positions of the model.")
         number = options.sentences + options.calibration
-        texts, tokens = read_texts(options.text, loaded.tokenizer, number, options.length)
+        texts, tokens = read_texts(options.text, tokenizer, number, options.length)
         options.output.mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(str(error))
@@ -119,14 +133,21 @@ def main(arguments=None):
             options.seed,
             progress,
             keep=options.save,
-            mask_id=loaded.tokenizer.mask_id,
+            mask_id=tokenizer.mask_id,
         )
     print(study.table(found))
     study.write(found, options.output)
     plots.plot_all(found, options.output)
     if kept is not None:
-        checkpoints.save(kept, options.output / options.save, loaded.tokenizer)
+        checkpoints.save(kept, options.output / options.save, tokenizer)
     print(f"\nWritten to {options.output}", file=sys.stderr)
+
+
+def _load(place):
+    """A checkpoint from a folder, or installed weights by their name."""
+    if place in installed.KNOWN and not Path(place).exists():
+        return installed.load(place)
+    return checkpoints.load(place)
 
 
 def _parts(number):

@@ -186,7 +186,7 @@ def _shown(what, steps):
     if not steps:
         yield None
         return
-    from keras_posenc.benchmark.progress import Progress
+    from keras_posenc.utils.progress import Progress
 
     stride = max(1, steps // 10)
     with Progress(steps) as progress:
