@@ -1,11 +1,10 @@
 """DIET-ABS-LIN against full attention: time and peak memory of one layer as the length grows.
 
-Every point is a process of its own, so that its peak memory is its own. Run as `python -m keras_posenc.benchmark.linear
-ATTENTION LENGTH ROUNDS THREADS`, this module measures one point and prints it as JSON.
+Every figure is measured in a process of its own: what one has allocated another would reuse. Run as
+`python -m keras_posenc.benchmark.linear QUANTITY ATTENTION LENGTH ROUNDS THREADS`, this module prints one.
 """
 
 import ctypes
-import json
 import os
 import resource
 import subprocess
@@ -18,6 +17,8 @@ import numpy as np
 ATTENTIONS = ("full", "diet_abs_lin")
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 HEADS, HEAD_SIZE, NUM_KEYS = 8, 64, 32
+# What is measured: its label, unit and factor.
+QUANTITIES = {"seconds": ("time", "ms", 1e3), "megabytes": ("peak memory", "MiB", 1)}
 
 
 def run(store, attentions, lengths, rounds, threads, progress):
@@ -40,15 +41,24 @@ def measure_apart(attention, length, rounds, threads):
     free = _available_bytes()
     if free is not None and needed > 0.8 * free:
         return {"skipped": f"needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"}
-    command = [sys.executable, "-m", __name__, attention, str(length), str(rounds), str(threads or 0)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    return {quantity: _measure_apart(quantity, attention, length, rounds, threads) for quantity in QUANTITIES}
+
+
+def _measure_apart(quantity, attention, length, rounds, threads):
+    command = [sys.executable, "-m", __name__, quantity, attention, str(length), str(rounds), str(threads or 0)]
+    environment = dict(os.environ)
+    if quantity == "megabytes":
+        # TensorFlow's pool for oneDNN would keep what was freed. Without it, and with a low threshold, tensors go back
+        # to the system, so that the resident memory is what is in use. That is slow: time is measured without.
+        environment.update(TF_ENABLE_ONEDNN_OPTS="0", MALLOC_MMAP_THRESHOLD_="65536", MALLOC_TRIM_THRESHOLD_="65536")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"Measuring {attention} at length {length} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return float(done.stdout.splitlines()[-1])
 
 
-def measure(attention, length, rounds, threads):
-    """Seconds (median of the rounds) and peak megabytes of one forward pass, batch 1, in this process."""
+def measure(quantity, attention, length, rounds, threads):
+    """Seconds (median of the rounds) or peak megabytes (largest) of a forward pass, batch 1, in this process."""
     import tensorflow as tf
 
     from keras_posenc import layers
@@ -56,30 +66,31 @@ def measure(attention, length, rounds, threads):
     if threads:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
 
-    def prepare(n):
-        if attention == "full":
-            layer = layers.PositionalAttention(HEADS, HEAD_SIZE)
-        else:
-            layer = layers.DietAbsLinformerAttention(HEADS, HEAD_SIZE, n, num_keys=NUM_KEYS)
-        x = tf.constant(np.random.default_rng(0).normal(size=(1, n, HEADS * HEAD_SIZE)).astype("float32"))
-        layer.build(x.shape)
-        layer.fold_positions(n)
-        return tf.function(layer.__call__, autograph=False).get_concrete_function(x), x
+    if attention == "full":
+        layer = layers.PositionalAttention(HEADS, HEAD_SIZE)
+    else:
+        layer = layers.DietAbsLinformerAttention(HEADS, HEAD_SIZE, length, num_keys=NUM_KEYS)
+    x = tf.constant(np.random.default_rng(0).normal(size=(1, length, HEADS * HEAD_SIZE)).astype("float32"))
+    layer.build(x.shape)
+    layer.fold_positions(length)
+    function = tf.function(layer.__call__, autograph=False).get_concrete_function(x)
+    function(x)  # loads kernels and optimises the graph
+    one = _seconds if quantity == "seconds" else _megabytes
+    found = [one(lambda: function(x).numpy()) for _ in range(rounds)]
+    return float(np.median(found) if quantity == "seconds" else np.max(found))
 
-    # A short input first: it loads kernels and the graph optimizer, whose memory is not the attention's.
-    warm, x = prepare(64)
-    warm(x)
-    function, x = prepare(length)
+
+def _seconds(function):
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def _megabytes(function):
     _reset_peak()
     before = _resident_bytes()
-    function(x)
-    peak = _peak_bytes() - before
-    seconds = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        function(x).numpy()
-        seconds.append(time.perf_counter() - begin)
-    return {"seconds": float(np.median(seconds)), "megabytes": max(peak, 0) / 2**20}
+    function()
+    return max(_peak_bytes() - before, 0) / 2**20
 
 
 def _status(field):
@@ -141,9 +152,6 @@ def curves(store, attentions, lengths, quantity):
     return found
 
 
-QUANTITIES = {"seconds": ("time", "ms", 1e3), "megabytes": ("peak memory", "MiB", 1)}
-
-
 def table(store, attentions, lengths):
     """Time and memory by length, with the fitted exponents."""
     lines = [f"One attention layer, {HEADS} heads of {HEAD_SIZE}, batch 1: full, and DIET-ABS-LIN with {NUM_KEYS} keys"]
@@ -184,4 +192,4 @@ def plot(store, attentions, lengths, path):
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], *map(int, sys.argv[2:]))))
+    print(measure(*sys.argv[1:3], *map(int, sys.argv[3:])))

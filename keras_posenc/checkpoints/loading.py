@@ -54,9 +54,12 @@ def load(path, task=None, **overrides):
 
     Example:
 
-    >>> checkpoint = keras_posenc.checkpoints.load("all-MiniLM-L6-v2")
-    >>> checkpoint.model(checkpoint.tokenizer.encode(["A sentence."]))["sequence_output"].shape
-    TensorShape([1, 5, 384])
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp() + "/tiny"
+    >>> _ = keras_posenc.checkpoints.save(keras_posenc.models.build("bert_tiny", position="tisa"), folder)
+    >>> checkpoint = keras_posenc.checkpoints.load(folder)
+    >>> checkpoint.source, checkpoint.model.count_params()
+    ('keras_posenc', 4320444)
     """
     path = Path(path)
     if not path.exists():

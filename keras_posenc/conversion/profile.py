@@ -152,7 +152,7 @@ def attention_encodings(encoder):
     """The encoding inside attention of each layer, or `None`."""
     if encoder.position is not None:
         return [encoder.position] * encoder.num_layers
-    found = encoder.positions or [block.attention.position for block in encoder._turns()]
+    found = encoder.positions or [block.attention.position for block in encoder.block_of_each_layer()]
     return [encoding if encoding.doors else None for encoding in found]
 
 
@@ -220,7 +220,7 @@ def _layer_scores(encoder, x, last):
 
 def queries_and_keys(encoder, layer, x):
     """Scaled queries and keys of a layer for its input `x`, `(batch, n, heads, size)` each."""
-    block = encoder._turns()[layer]
+    block = encoder.block_of_each_layer()[layer]
     x = block.attention_norm(x) if block.norm_first else x
     query, key = (to_numpy(dense(x)) for dense in (block.attention.query_dense, block.attention.key_dense))
     encoding = attention_encodings(encoder)[layer]
@@ -235,10 +235,10 @@ def run_layer(encoder, layer, x, padding_mask=None, segment_ids=None):
         segment_ids = ops.zeros(x.shape[:2], dtype="int32") if segment_ids is None else segment_ids
         if not encoder.segment_biases:
             given["segment_ids"] = segment_ids
-    handed = encoder._handed(length, length, 0, segment_ids, False)
+    handed = encoder.handed_positions(length, length, 0, segment_ids, False)
     if handed:
         given["positions"] = handed[0 if encoder.sharing == "layer" else layer]
-    return encoder._turns()[layer](x, **given)
+    return encoder.block_of_each_layer()[layer](x, **given)
 
 
 def _linear(backbone, table):

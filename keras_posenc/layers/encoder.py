@@ -230,11 +230,11 @@ class TransformerEncoder(keras.layers.Layer):
                 raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
             if not self.segment_biases:
                 given["segment_ids"] = segment_ids
-        handed = self._handed(length, total, start_index, segment_ids, training)
+        handed = self.handed_positions(length, total, start_index, segment_ids, training)
 
         found = {"hidden_states": [x], "attention": [], "values": []}
         caches = []
-        for index, block in enumerate(self._turns()):
+        for index, block in enumerate(self.block_of_each_layer()):
             if handed:
                 given["positions"] = handed[0 if self.sharing == "layer" else index]
             if cache is not None:
@@ -252,11 +252,11 @@ class TransformerEncoder(keras.layers.Layer):
         results = [x] + ([found] if return_intermediates else []) + ([caches] if cache is not None else [])
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _turns(self):
+    def block_of_each_layer(self):
         """The block of each layer."""
         return list(self.blocks) * self.num_layers if self.tie_layers else self.blocks
 
-    def _handed(self, length, total, start_index, segment_ids, training):
+    def handed_positions(self, length, total, start_index, segment_ids, training):
         """The positions that blocks are given: one for all, or one per layer; none if each block has its own."""
         for encoding in self.positions:
             encoding.check_training(training)
@@ -269,7 +269,7 @@ class TransformerEncoder(keras.layers.Layer):
 
     def make_cache(self, batch_size, length):
         """Empty caches for `length` positions, one per layer, for causal decoding."""
-        return [block.attention.make_cache(batch_size, length) for block in self._turns()]
+        return [block.attention.make_cache(batch_size, length) for block in self.block_of_each_layer()]
 
     def fold_positions(self, length):
         """Computes what does not depend on tokens once, for all positions below `length`."""

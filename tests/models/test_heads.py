@@ -133,16 +133,18 @@ def test_masked_lm_learns_a_batch(rng):
 TWO_REPLICAS = """
 import keras, numpy as np, tensorflow as tf
 from tiny import inputs, make, randomize
-from keras_posenc.models import Classifier
+from keras_posenc.models import Classifier, EncoderDecoder, MaskedLM
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 data, labels = inputs(np.random.default_rng(0), batch=4), np.array([0, 1, 2, 1])
 
-def step(position, sharing, strategy):
+translation = {name: data["token_ids"] for name in ("token_ids", "target_ids")}
+
+def step(make_model, data, labels, strategy):
     with strategy.scope():
-        model = Classifier(make(position, sharing, num_layers=1), 3)
+        model = make_model()
         model.build()
         randomize(model)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -152,7 +154,17 @@ def step(position, sharing, strategy):
 
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert mirrored.num_replicas_in_sync == 2
-for case in [("diet_abs", "layer"), ("learned+shaw", "none")]:
+for case in [
+    (lambda: Classifier(make("diet_abs", "layer", num_layers=1), 3), data, labels),
+    (lambda: Classifier(make("learned+shaw", num_layers=1), 3), data, labels),
+    (lambda: Classifier(make("tisa", embedding_dim=4, tie_layers=True), 3), data, labels),
+    (lambda: MaskedLM(make("transformer_xl", "head", num_layers=1)), data, data["token_ids"]),
+    (
+        lambda: EncoderDecoder(40, 1, 2, 8, 16, max_length=10, position="diet_rel", sharing="layer", dropout=0.0),
+        translation,
+        data["token_ids"],
+    ),
+]:
     one, two = step(*case, tf.distribute.get_strategy()), step(*case, mirrored)
     for a, b in zip(one, two, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
