@@ -5,15 +5,15 @@ import keras
 from keras_posenc.encodings.registry import PACKAGE
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.linformer import LinformerAttention
-from keras_posenc.utils import checks
+from keras_posenc.layers.residual import ResidualBlock
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(ResidualBlock):
     """Self-attention and a feed-forward network, each with a residual connection and layer normalisation.
 
     Args:
-        num_heads: number of attention heads, which must divide the width of the input unless `key_dim` is given.
+        num_heads: number of attention heads, which must divide `hidden_dim`.
         intermediate_dim: width of the feed-forward network.
         hidden_dim: width of the input and the output.
         activation: of the feed-forward network.
@@ -54,23 +54,21 @@ class TransformerBlock(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(
+            num_heads,
+            intermediate_dim,
+            hidden_dim,
+            activation,
+            dropout,
+            attention_dropout,
+            norm_first,
+            epsilon,
+            kernel_initializer,
+            **kwargs,
+        )
         self.supports_masking = True
-        self.num_heads = checks.positive_int("TransformerBlock", "num_heads", num_heads)
-        self.hidden_dim = checks.positive_int("TransformerBlock", "hidden_dim", hidden_dim)
-        self.intermediate_dim = checks.positive_int("TransformerBlock", "intermediate_dim", intermediate_dim)
-        if hidden_dim % num_heads:
-            raise ValueError(
-                f"`num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
-            )
-        self.activation = keras.activations.get(activation)
-        self.dropout = dropout
-        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
-        self.norm_first = bool(norm_first)
-        self.epsilon = epsilon
         self.causal = bool(causal)
         self.num_keys = num_keys
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         common = dict(
             dropout=self.attention_dropout,
             position=position,
@@ -87,31 +85,13 @@ class TransformerBlock(keras.layers.Layer):
         else:
             self.attention = LinformerAttention(num_heads, head_dim, max_length, num_keys=num_keys, **common)
         self.attention_norm = self._norm("attention_norm")
-        self.intermediate = keras.layers.Dense(
-            intermediate_dim,
-            activation=self.activation,
-            kernel_initializer=self._initializer(),
-            dtype=self.dtype_policy,
-            name="intermediate",
-        )
-        self.output_dense = keras.layers.Dense(
-            hidden_dim, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name="output"
-        )
+        self._make_feed_forward()
         self.output_norm = self._norm("output_norm")
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
-
-    def _initializer(self):
-        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
-
-    def _norm(self, name):
-        return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
     def build(self, inputs_shape):
         self.attention.build(inputs_shape)
         self.attention_norm.build(inputs_shape)
-        self.intermediate.build(inputs_shape)
-        self.output_dense.build(tuple(inputs_shape[:-1]) + (self.intermediate_dim,))
-        self.output_norm.build(inputs_shape)
+        self._build_feed_forward(inputs_shape)
         self.built = True
 
     def call(
@@ -146,34 +126,17 @@ class TransformerBlock(keras.layers.Layer):
         if return_intermediates:
             weights, values, *extras = extras
             extras = [{"attention": weights, "values": values}, *extras]
-        x = inputs + self._drop(attended, training)
-        x = x if self.norm_first else self.attention_norm(x)
-        hidden = self.output_norm(x) if self.norm_first else x
-        hidden = self._drop(self.output_dense(self.intermediate(hidden)), training)
-        x = x + hidden
-        x = x if self.norm_first else self.output_norm(x)
+        x = self._feed_forward(self._add(inputs, attended, self.attention_norm, training), training)
         return (x, *extras) if extras else x
-
-    def _drop(self, x, training):
-        return x if self.dropout_layer is None else self.dropout_layer(x, training=training)
 
     def get_config(self):
         attention = self.attention
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "hidden_dim": self.hidden_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
             "causal": self.causal,
             "position": keras.saving.serialize_keras_object(attention.position),
             "max_length": attention.max_length,
             "share_heads": attention.share_heads,
             "num_segments": attention.num_segments,
             "num_keys": self.num_keys,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

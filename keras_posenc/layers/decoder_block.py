@@ -4,11 +4,11 @@ import keras
 
 from keras_posenc.encodings.registry import PACKAGE
 from keras_posenc.layers.attention import PositionalAttention
-from keras_posenc.utils import checks
+from keras_posenc.layers.residual import ResidualBlock
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class TransformerDecoderBlock(keras.layers.Layer):
+class TransformerDecoderBlock(ResidualBlock):
     """Causal self-attention, cross-attention and a feed-forward network, each with residual and normalisation.
 
     Args:
@@ -43,27 +43,24 @@ class TransformerDecoderBlock(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.num_heads = checks.positive_int("TransformerDecoderBlock", "num_heads", num_heads)
-        self.hidden_dim = checks.positive_int("TransformerDecoderBlock", "hidden_dim", hidden_dim)
-        self.intermediate_dim = checks.positive_int("TransformerDecoderBlock", "intermediate_dim", intermediate_dim)
-        if hidden_dim % num_heads:
-            raise ValueError(
-                f"`num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
-            )
-        self.activation = keras.activations.get(activation)
-        self.dropout = dropout
-        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
-        self.norm_first, self.epsilon = bool(norm_first), epsilon
+        super().__init__(
+            num_heads,
+            intermediate_dim,
+            hidden_dim,
+            activation,
+            dropout,
+            attention_dropout,
+            norm_first,
+            epsilon,
+            kernel_initializer,
+            **kwargs,
+        )
         self.max_length, self.share_heads = max_length, share_heads
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.self_attention = self._attention("self_attention", position)
         self.cross_attention = self._attention("cross_attention", cross_position)
-        self.intermediate = self._dense("intermediate", intermediate_dim, self.activation)
-        self.output_dense = self._dense("output", hidden_dim)
+        self._make_feed_forward()
         norms = ("self_attention_norm", "cross_attention_norm", "output_norm")
         self.self_norm, self.cross_norm, self.output_norm = map(self._norm, norms)
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
 
     def _attention(self, name, position):
         return PositionalAttention(
@@ -78,23 +75,12 @@ class TransformerDecoderBlock(keras.layers.Layer):
             name=name,
         )
 
-    def _dense(self, name, width, activation=None):
-        return keras.layers.Dense(
-            width, activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name
-        )
-
-    def _norm(self, name):
-        return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
-
-    def _initializer(self):
-        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
-
     def build(self, inputs_shape, memory_shape):
         self.self_attention.build(inputs_shape)
         self.cross_attention.build(inputs_shape, memory_shape)
-        for layer in (self.self_norm, self.cross_norm, self.output_norm, self.intermediate):
-            layer.build(inputs_shape)
-        self.output_dense.build(tuple(inputs_shape[:-1]) + (self.intermediate_dim,))
+        self.self_norm.build(inputs_shape)
+        self.cross_norm.build(inputs_shape)
+        self._build_feed_forward(inputs_shape)
         self.built = True
 
     def call(
@@ -147,31 +133,15 @@ class TransformerDecoderBlock(keras.layers.Layer):
             positions=cross_positions,
             **target,
         )
-        hidden = self.intermediate(self.output_norm(x) if self.norm_first else x)
-        x = self._add(x, self.output_dense(hidden), self.output_norm, training)
+        x = self._feed_forward(x, training)
         results = [x] + ([found] if return_intermediates else []) + new_cache[:1]
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _add(self, x, update, norm, training):
-        """The residual connection, normalised after it unless the input of the part was."""
-        if self.dropout_layer is not None:
-            update = self.dropout_layer(update, training=training)
-        return x + update if self.norm_first else norm(x + update)
 
     def get_config(self):
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "hidden_dim": self.hidden_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
             "position": keras.saving.serialize_keras_object(self.self_attention.position),
             "cross_position": keras.saving.serialize_keras_object(self.cross_attention.position),
             "max_length": self.max_length,
             "share_heads": self.share_heads,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

@@ -42,7 +42,7 @@ class TransformerEncoder(keras.layers.Layer):
         inputs: `(batch, length, embedding_dim or hidden_dim)` token embeddings.
         padding_mask: boolean or 0/1 `(batch, length)`.
         segment_ids: int `(batch, length)`, if the encoder has segments.
-        start_index: absolute position of the first input.
+        start_index: absolute position of the first input, with a cache.
         cache: list of one cache per layer, from `make_cache`; the updated list is returned as the last output.
         return_intermediates: also return a dict of lists, an entry per layer: `hidden_states` (with the input of the
             first block before them), `attention`, `values`.
@@ -212,6 +212,8 @@ class TransformerEncoder(keras.layers.Layer):
         return_intermediates=False,
         training=None,
     ):
+        if cache is None and not (isinstance(start_index, int) and start_index == 0):
+            raise ValueError("Without a cache the inputs are the whole sequence: `start_index` goes with a `cache`.")
         x = inputs
         length = keras.ops.shape(x)[1]
         total = start_index + length if cache is None else keras.ops.shape(cache[0]["value"])[2]

@@ -277,6 +277,10 @@ def bad_calls():
             lambda: TransformerEncoder(2, 3, WIDTH, 16, position="tisa", position_options={"rank": 3}),
             "no option 'rank'.*kernels",
         ),
+        "later start without a cache": (
+            lambda: TransformerEncoder(1, 3, WIDTH, 16, position="tisa")(X, start_index=3),
+            "`start_index` goes with a `cache`",
+        ),
         "unknown sharing": (lambda: TransformerEncoder(2, 3, WIDTH, 16, sharing="all", max_length=4), "sharing='all'"),
         "named with another position": (lambda: TisaAttention(3, 4, position="t5"), "always uses Tisa"),
         "named with an unknown keyword": (lambda: TisaAttention(3, 4, kernals=3), "kernals"),

@@ -1,0 +1,87 @@
+"""What the blocks of encoders and decoders have in common."""
+
+import keras
+
+from keras_posenc.utils import checks
+
+
+class ResidualBlock(keras.layers.Layer):
+    """Sizes, a feed-forward network, and residual connections with layer normalisation; attention is a subclass's.
+
+    Args: those of `TransformerBlock`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        intermediate_dim,
+        hidden_dim,
+        activation,
+        dropout,
+        attention_dropout,
+        norm_first,
+        epsilon,
+        kernel_initializer,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        name = type(self).__name__
+        self.num_heads = checks.positive_int(name, "num_heads", num_heads)
+        self.hidden_dim = checks.positive_int(name, "hidden_dim", hidden_dim)
+        self.intermediate_dim = checks.positive_int(name, "intermediate_dim", intermediate_dim)
+        if hidden_dim % num_heads:
+            raise ValueError(
+                f"`num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            )
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
+        self.norm_first, self.epsilon = bool(norm_first), epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+
+    def _make_feed_forward(self):
+        """Called by subclasses after they have made their attention, so that weights are in the order of their use."""
+        self.intermediate = self._dense("intermediate", self.intermediate_dim, self.activation)
+        self.output_dense = self._dense("output", self.hidden_dim)
+
+    def _dense(self, name, width, activation=None):
+        return keras.layers.Dense(
+            width, activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name
+        )
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def _initializer(self):
+        """A copy: one object would give all kernels of a shape the same values."""
+        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
+
+    def _build_feed_forward(self, inputs_shape):
+        self.intermediate.build(inputs_shape)
+        self.output_dense.build(tuple(inputs_shape[:-1]) + (self.intermediate_dim,))
+        self.output_norm.build(inputs_shape)
+
+    def _feed_forward(self, x, training):
+        hidden = self.intermediate(self.output_norm(x) if self.norm_first else x)
+        return self._add(x, self.output_dense(hidden), self.output_norm, training)
+
+    def _add(self, x, update, norm, training):
+        """The residual connection, normalised after it unless the input of the part was."""
+        if self.dropout_layer is not None:
+            update = self.dropout_layer(update, training=training)
+        return x + update if self.norm_first else norm(x + update)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "hidden_dim": self.hidden_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
