@@ -12,15 +12,15 @@ plots = ["matplotlib>=3.8", "tqdm>=4.66"]
 extras = {
     "plots": plots,
     # Hugging Face folders and their tokenizers, without torch or transformers.
-    "checkpoints": ["safetensors>=0.4", "keras-hub>=0.20", "tensorflow-text~=2.20.1", "sentencepiece>=0.2"],
+    "checkpoints": ["safetensors>=0.8", "keras-hub>=0.32", "tensorflow-text~=2.20.1", "sentencepiece>=0.2"],
     "benchmarks": plots,
     # Independent implementations that the tests compare with.
     "oracles": [
-        "jax>=0.4.30",
-        "keras-hub>=0.20",
+        "jax>=0.10",
+        "keras-hub>=0.32",
         "tf-models-official~=2.20.0",
         "torch>=2.4",
-        "transformers>=4.50",
+        "transformers>=5.0",
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
 }
@@ -34,6 +34,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["keras_posenc", "keras_posenc.*"]),
+    package_data={"keras_posenc.analysis.study": ["*.css", "*.js"]},
     python_requires=">=3.10",
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
     extras_require=extras,

@@ -39,6 +39,7 @@ VARIANTS = {
 }
 
 CASES = [(name, options) for name in encodings.names() for options in [{}, *VARIANTS.get(name, [])]]
+UNCOMPRESSED = [case for case in CASES if not getattr(encodings.get_class(case[0]), "compresses_keys", False)]
 
 
 def case_id(case):

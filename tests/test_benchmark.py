@@ -10,7 +10,7 @@ import pytest
 
 from keras_posenc import encodings
 from keras_posenc.benchmark import __main__ as cli
-from keras_posenc.benchmark import cost, linear, models, report, timing
+from keras_posenc.benchmark import cost, effective, linear, models, report, timing
 from keras_posenc.benchmark.store import Store
 from keras_posenc.utils.progress import Progress
 
@@ -153,7 +153,7 @@ def test_quick_is_the_small_model_at_inference_with_every_encoding():
     options = cli.parse(["--quick"])
     assert (options.models, options.tasks, options.modes) == (["small"], ["inference"], ["graph", "xla"])
     assert options.positions == encodings.names()
-    assert cli.parse([]).tasks == ["training", "inference", "linear"]
+    assert cli.parse([]).tasks == ["training", "inference", "linear", "effective"]
 
 
 def test_targets_follow_the_doors():
@@ -181,6 +181,29 @@ def test_peak_memory_of_full_attention_holds_its_scores():
     store.put(("linear", "full", 2048), {"skipped": "needs 9.9 GiB, 1.0 GiB are free"})
     text = linear.table(store, linear.ATTENTIONS, (1024, 2048))
     assert "full at 2048: skipped" in text and "diet_abs_lin, peak memory" in text
+
+
+@pytest.mark.parametrize("mode", models.MODES)
+def test_the_ways_of_effective_attention_agree(mode):
+    """Six tokens and heads of four: two dimensions of a row of attention do not reach the output."""
+    keras.utils.set_random_seed(1)
+    model = effective.build(TINY)
+    tokens = models.token_ids(TINY, 2, 6)
+    raw, fast, svd = (effective.forward(model, tokens, mode, way)().numpy() for way in ("raw", "effective", "svd"))
+    assert raw.shape == (2, 1, 2, 6, 6)
+    np.testing.assert_allclose(fast, svd, atol=1e-5)
+    assert np.abs(fast - raw).max() > 1e-2
+
+
+def test_effective_attention_is_measured_once(tmp_path):
+    store, cells = Store(tmp_path, {}), ({"tiny": TINY}, ["graph"])
+    effective.run(store, *cells, SETTINGS, Progress(1, stream=io.StringIO()))
+    again = Store(tmp_path, {})
+    assert not effective.pending(again, *cells) and effective.pending(again, {"tiny": TINY}, ["xla"]) == [
+        ("tiny", "xla")
+    ]
+    text = effective.table(again, *cells, SETTINGS)
+    assert all(label in text for label in effective.LABELS.values()) and "TINY, graph" in text
 
 
 def test_plots_are_written(tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 import keras
 
 from keras_posenc import encodings
-from keras_posenc.benchmark import cost, linear, models, report
+from keras_posenc.benchmark import cost, effective, linear, models, report
 from keras_posenc.benchmark.store import Store
 from keras_posenc.layers.stack import SHARING
 from keras_posenc.utils.progress import Progress
 
-TASKS = (*cost.TASKS, "linear")
+TASKS = (*cost.TASKS, "linear", "effective")
 DEFAULTS = cost.Settings()
 
 
@@ -43,8 +43,8 @@ def parser():
     made = argparse.ArgumentParser(
         prog="python -m keras_posenc.benchmark",
         description="Measures the time of training and of inference with every position encoding, relative to the same "
-        "model with learned embeddings (Table 1 of DIET), and time and memory of linear attention. Without options it "
-        "measures everything: one to two hours on two cores.",
+        "model with learned embeddings (Table 1 of DIET), time and memory of linear attention, and the time of "
+        "effective attention. Without options it measures everything: one to two hours on two cores.",
     )
     add = made.add_argument
     add("--models", type=_list_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
@@ -62,7 +62,7 @@ def parser():
         metavar="A,B",
         help="of graph, xla (default: all)",
     )
-    add("--tasks", type=_list_of("task", TASKS), metavar="A,B", help="of training, inference, linear (default: all)")
+    add("--tasks", type=_list_of("task", TASKS), metavar="A,B", help=f"of {', '.join(TASKS)} (default: all)")
     add("--linear", action="store_true", help="short for --tasks linear")
     add("--quick", action="store_true", help="BERT_SMALL, inference only, 5 rounds, unless other options say otherwise")
     add("--rounds", type=_count, metavar="N", help=f"rounds of inference (default: {DEFAULTS.rounds})")
@@ -132,20 +132,24 @@ def main(arguments=None):
     except ValueError as error:
         sys.exit(str(error))
     sizes = {name: models.SIZES[name] for name in options.models}
-    tasks = [task for task in options.tasks if task != "linear"]
+    tasks = [task for task in options.tasks if task in cost.TASKS]
     points = (linear.ATTENTIONS, linear.LENGTHS)
     cells = (sizes, options.positions, options.modes)
 
     groups = cost.pending(store, *cells, tasks, settings)
     total = sum(len(group[-1]) for group in groups)
     total += len(linear.pending(store, *points)) if "linear" in options.tasks else 0
+    total += len(effective.pending(store, sizes, options.modes)) if "effective" in options.tasks else 0
     with Progress(total) as progress:
         cost.run(store, *cells, tasks, settings, progress)
         if "linear" in options.tasks:
             linear.run(store, *points, settings.training_rounds, settings.threads, progress)
+        if "effective" in options.tasks:
+            effective.run(store, sizes, options.modes, settings, progress)
 
     text = [report.table(store, *cells, settings)] if tasks else []
     text += [linear.table(store, *points)] if "linear" in options.tasks else []
+    text += [effective.table(store, sizes, options.modes, settings)] if "effective" in options.tasks else []
     print("\n\n".join(text))
     if options.output:
         store.save()

@@ -215,8 +215,7 @@ class TransformerEncoder(keras.layers.Layer):
         if cache is None and not (isinstance(start_index, int) and start_index == 0):
             raise ValueError("Without a cache the inputs are the whole sequence: `start_index` goes with a `cache`.")
         x = inputs
-        length = keras.ops.shape(x)[1]
-        total = start_index + length if cache is None else keras.ops.shape(cache[0]["value"])[2]
+        total = self._total_length(x, start_index, cache)
         for encoding in self.input_positions:
             x = encoding(x, start_index=start_index, total_length=total, training=training)
         if self.input_norm is not None:
@@ -225,7 +224,28 @@ class TransformerEncoder(keras.layers.Layer):
             x = self.dropout_layer(x, training=training)
         if self.input_projection is not None:
             x = self.input_projection(x)
+        return self.run_blocks(x, padding_mask, segment_ids, start_index, cache, return_intermediates, training)
 
+    def run_blocks(
+        self,
+        x,
+        padding_mask=None,
+        segment_ids=None,
+        start_index=0,
+        cache=None,
+        return_intermediates=False,
+        training=None,
+    ):
+        """A call from the input of the first block on, which is `hidden_states[0]` of a whole call.
+
+        Args:
+            x: `(batch, length, hidden_dim)`, embedded and normalised. What is derived by it is derived by the
+                embeddings as the layers see them.
+            padding_mask, segment_ids, start_index, cache, return_intermediates: as in a call.
+
+        Returns: what a call returns.
+        """
+        length, total = keras.ops.shape(x)[1], self._total_length(x, start_index, cache)
         given = {"padding_mask": padding_mask, "training": training}
         if self.num_segments is not None:
             if segment_ids is None:
@@ -253,6 +273,9 @@ class TransformerEncoder(keras.layers.Layer):
             x = self.final_norm(x)
         results = [x] + ([found] if return_intermediates else []) + ([caches] if cache is not None else [])
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _total_length(self, x, start_index, cache):
+        return start_index + keras.ops.shape(x)[1] if cache is None else keras.ops.shape(cache[0]["value"])[2]
 
     def block_of_each_layer(self):
         """The block of each layer."""

@@ -4,32 +4,29 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from subject import CASES, MAX_LENGTH, WIDTH, Subject, case_id, make_subject
+from subject import MAX_LENGTH, UNCOMPRESSED, WIDTH, Subject, case_id, make_subject
 
 from keras_posenc import encodings
 from keras_posenc.layers import DietAbsLinformerAttention, PositionalAttention
 
-cases = pytest.mark.parametrize("case", CASES, ids=case_id)
-
-
-def decodes(case):
-    encoding = Subject(*case).encoding
-    return not encoding.no_cache
+# For those that cannot, see test_what_cannot_decode_says_so.
+DECODING = [case for case in UNCOMPRESSED if not Subject(*case).encoding.no_cache]
+INSIDE = [name for name, options in UNCOMPRESSED if not options and "embed" not in encodings.get_class(name).doors]
+cases = pytest.mark.parametrize("case", DECODING, ids=case_id)
 
 
 @cases
 @pytest.mark.parametrize("folded", [False, True], ids=["live", "folded"])
 def test_cached_decoding_equals_the_causal_forward(case, folded, rng):
-    if not decodes(case):
-        pytest.skip("cannot decode; see test_what_cannot_decode_says_so")
     subject = make_subject(case, dtype="float32")
-    x = rng.normal(size=(2, MAX_LENGTH, WIDTH)).astype("float32")
+    length = 8
+    x = rng.normal(size=(2, length, WIDTH)).astype("float32")
     full = subject(x, use_causal_mask=True)
     if folded:
         subject.encoding.fold(MAX_LENGTH)
-    cache = subject.attention.make_cache(2, MAX_LENGTH)
+    cache = subject.attention.make_cache(2, length)
     # A prompt of three at once, then single tokens.
-    steps = [slice(0, 3)] + [slice(t, t + 1) for t in range(3, MAX_LENGTH)]
+    steps = [slice(0, 3)] + [slice(t, t + 1) for t in range(3, length)]
     outputs = []
     for step in steps:
         output, cache = subject(x[:, step], cache=cache, start_index=step.start)
@@ -39,16 +36,14 @@ def test_cached_decoding_equals_the_causal_forward(case, folded, rng):
 
 @cases
 def test_start_index_may_be_a_tensor(case, rng):
-    """As in a compiled loop, where the position is only known when it runs."""
+    """As in a compiled loop, where the position is only known when it runs; under XLA for one case of each name."""
     import tensorflow as tf
 
-    if not decodes(case):
-        pytest.skip("cannot decode")
     subject = make_subject(case, dtype="float32")
     x = rng.normal(size=(1, 6, WIDTH)).astype("float32")
     full = subject(x, use_causal_mask=True)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=not case[1])
     def step(token, cache, start):
         return subject(token, cache=cache, start_index=start)
 
@@ -58,10 +53,8 @@ def test_start_index_may_be_a_tensor(case, rng):
         np.testing.assert_allclose(output[:, 0], full[:, t], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [n for n in encodings.names() if "embed" not in encodings.get_class(n).doors])
+@pytest.mark.parametrize("name", INSIDE)
 def test_cached_memory_equals_cross_attention(name, rng):
-    if getattr(encodings.get_class(name), "compresses_keys", False):
-        return
     options = {"bidirectional": False} if name == "synthesizer" else {}
     layer = PositionalAttention(3, 4, position=name, max_length=12, position_options=options)
     query, memory = (rng.normal(size=(2, n, WIDTH)).astype("float32") for n in (5, 9))

@@ -4,17 +4,15 @@ import keras
 import numpy as np
 import pytest
 from reference import INPUT, SCORES, attention
-from subject import CASES, WIDTH, case_id, make_subject
+from subject import CASES, UNCOMPRESSED, WIDTH, case_id, make_subject
 
 from keras_posenc import encodings
 
 # Keras' sine is float32 on JAX, whatever it is given.
 TOLERANCE = dict(rtol=1e-7, atol=1e-7) if keras.backend.backend() == "tensorflow" else dict(rtol=1e-5, atol=1e-5)
 cases = pytest.mark.parametrize("case", CASES, ids=case_id)
-
-
-def is_linformer(case):
-    return getattr(encodings.get_class(case[0]), "compresses_keys", False)
+# Compressed keys have no positions and no order, so that some questions do not arise.
+uncompressed = pytest.mark.parametrize("case", UNCOMPRESSED, ids=case_id)
 
 
 def check(subject, query, value=None, masks=None, start_index=0, segments=None, **call):
@@ -57,37 +55,37 @@ def test_fully_masked_example_is_zero(case, rng):
     check(make_subject(case), rng.normal(size=(2, 5, WIDTH)), masks=masks, attention_mask=real)
 
 
-@cases
+@uncompressed
 def test_causal(case, rng):
-    if is_linformer(case):
-        with pytest.raises(ValueError, match="causal"):
-            make_subject(case)(rng.normal(size=(1, 5, WIDTH)), use_causal_mask=True)
-        return
     masks = [np.tril(np.ones((7, 7), bool))] * 2
     check(make_subject(case), rng.normal(size=(2, 7, WIDTH)), masks=masks, use_causal_mask=True)
 
 
+def test_compressed_keys_cannot_be_causal(rng):
+    with pytest.raises(ValueError, match="causal"):
+        make_subject(("diet_abs_lin", {}))(rng.normal(size=(1, 5, WIDTH)), use_causal_mask=True)
+
+
 @cases
 def test_cross_attention_with_different_lengths(case, rng):
+    check(make_subject(case), rng.normal(size=(2, 4, WIDTH)), rng.normal(size=(2, 9, WIDTH)))
+
+
+@uncompressed
+def test_cross_attention_with_a_mask_for_each_pair(case, rng):
+    real = rng.random((2, 4, 9)) < 0.6
     query, memory = rng.normal(size=(2, 4, WIDTH)), rng.normal(size=(2, 9, WIDTH))
-    check(make_subject(case), query, memory)
-    if not is_linformer(case):
-        real = rng.random((2, 4, 9)) < 0.6
-        check(make_subject(case), query, memory, masks=real, attention_mask=real)
+    check(make_subject(case), query, memory, masks=real, attention_mask=real)
 
 
-@cases
+@uncompressed
 def test_queries_that_start_later(case, rng):
-    if is_linformer(case):
-        return
     query, memory = rng.normal(size=(1, 3, WIDTH)), rng.normal(size=(1, 8, WIDTH))
     check(make_subject(case), query, memory, start_index=5)
 
 
-@cases
+@uncompressed
 def test_segments_add_to_any_encoding(case, rng):
-    if is_linformer(case):
-        return
     subject = make_subject(case, num_segments=3)
     segment_ids = rng.integers(0, 3, size=(2, 6)).astype("int32")
     query = rng.normal(size=(2, 6, WIDTH))

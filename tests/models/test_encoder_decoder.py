@@ -47,13 +47,11 @@ def decode(model, inputs, sizes, cache_length=LENGTH):
 
 
 @pytest.mark.parametrize("name", DECODABLE)
-@pytest.mark.parametrize("norm_first, sharing", [(False, "none"), (True, "layer")])
-def test_cached_steps_equal_the_whole(name, norm_first, sharing):
+@pytest.mark.parametrize("norm_first, sharing, sizes", [(False, "none", [1] * 6), (True, "layer", [3, 1, 2])])
+def test_cached_steps_equal_the_whole(name, norm_first, sharing, sizes):
     model = make(name, norm_first=norm_first, sharing=sharing, cross_position="same")
     inputs = batch()
-    whole = logits(model, inputs)
-    np.testing.assert_allclose(decode(model, inputs, [1] * 6), whole, atol=1e-5)
-    np.testing.assert_allclose(decode(model, inputs, [3, 1, 2]), whole, atol=1e-5)
+    np.testing.assert_allclose(decode(model, inputs, sizes), logits(model, inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("position, cross", [("learned+rotary", "same"), ("t5", "rotary+alibi"), ("none", "shaw")])
@@ -71,7 +69,7 @@ def test_targets_do_not_look_ahead_but_do_look_back(name):
     changed["target_ids"][:, 3] = changed["target_ids"][:, 3] % (VOCAB - 1) + 1
     change = np.abs(logits(model, changed) - logits(model, inputs)).max(axis=(0, 2))
     assert change[:3].max() == 0
-    assert change[3:].min() > 1e-4
+    assert change[3:].min() > 0
 
 
 def test_source_padding_is_hidden():
@@ -90,8 +88,15 @@ def test_target_padding_mask_hides_a_target_token():
     inputs = batch()
     mask = np.ones_like(inputs["target_ids"])
     mask[:, 2] = 0
-    change = np.abs(logits(model, {**inputs, "target_padding_mask": mask}) - logits(model, inputs)).max(axis=(0, 2))
-    assert change[:2].max() == 0 and change[3:].min() > 1e-4
+    hidden = {**inputs, "target_padding_mask": mask}
+    # Nobody looks at it, though those after it do without the mask; so it may be any token.
+    for given, seen in ((inputs, True), (hidden, False)):
+        for attention in model(given, return_intermediates=True)["decoder"]["attention"]:
+            assert ((np.asarray(attention)[:, :, 3:, 2] > 0) == seen).all()
+    other = {**hidden, "target_ids": inputs["target_ids"].copy()}
+    other["target_ids"][:, 2] = other["target_ids"][:, 2] % (VOCAB - 1) + 1
+    elsewhere = [0, 1, 3, 4, 5]
+    np.testing.assert_array_equal(logits(model, other)[:, elsewhere], logits(model, hidden)[:, elsewhere])
 
 
 def test_one_table_serves_source_target_and_output():

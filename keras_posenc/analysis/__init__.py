@@ -1,0 +1,1 @@
+"""What the attention of a model means: effective attention, identifiability, attribution, patterns, positions."""

@@ -1,0 +1,210 @@
+"""Effective attention: the part of an attention matrix that reaches the output of its head."""
+
+import keras
+from keras import ops
+
+BLOCK = 8  # up to this size the backend factors a Gram matrix; XLA expands larger factorisations into slow loops
+EPSILON = 1.1920929e-07  # of float32
+FLOOR = 128  # the default tolerance is at least so many epsilons, well above the rounding of short sequences
+FLOOR_FLOAT32 = 1024  # and so many where the decomposition itself is float32
+
+
+def effective_attention(attention, values, padding_mask=None, tolerance=None, constrained=False):
+    """The component of `attention` orthogonal to the left null space of `values`: `A_eff = A T T^+`.
+
+    A head computes `A T`. What a row of `A` has in the left null space of `T`, `{x: x T = 0}`, is lost there, so that
+    `A_eff T = A T`, and `A_eff` has the smallest norm of all such matrices. It may be negative, and its rows need not
+    sum to one. Sequences of at most `head size` tokens whose values are linearly independent have no null space; for
+    them the result is `attention` itself, bit by bit.
+
+    No singular vectors are needed. With `T^T T + l I = L L^T`, the matrix `Q = T L^-T` satisfies `Q Q^T = T (T^T T +
+    l I)^-1 T^T`, a projector in which a singular value `s` counts `f = s^2 / (s^2 + l)`; with `E = l L^-1 L^-T`,
+    `Q (I + E + E^2 + E^3) Q^T` counts it `1 - (1 - f)^4`. With `l = (tolerance * largest s)^2` a singular value counts
+    fully (to 1e-5) from 5 times the tolerance on, and less than 1e-5 below 1/600 of it, where the rounding of float32
+    lies. In between lies a smooth step rather than a cut, which keeps gradients finite. Factors are float64 where the
+    backend has it; in JAX without x64, `L` comes from a QR decomposition of `[T; sqrt(l) I]`, which does not square
+    the condition number: rounding is then amplified by the condition number of `T`, and the default tolerance larger.
+
+    Args:
+        attention: `(batch, ..., queries, keys)`, rows sum to one over the tokens.
+        values: `(batch, ..., keys, head size)`, what each head weighs, with the same leading axes.
+        padding_mask: `(batch, keys)`, 1 for tokens and 0 for padding. Padding is removed before the decomposition,
+            and its columns of the result are 0.
+        tolerance: singular values below `tolerance` times the largest count as 0; by default `max(tokens, head size,
+            128)` times the epsilon of float32. The largest is estimated by `||T^T T||_F^(1/2)`, which is at most
+            `(head size)^(1/4)` times too large.
+        constrained: use the null space of `[T, 1]`, so that rows sum to what the rows of `attention` sum to.
+
+    Returns: like `attention`, float32 (float64 if `attention` is).
+
+    Example:
+
+    >>> values = np.array([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]], "float32")
+    >>> attention = np.array([[[0.5, 0.5, 0.0]]], "float32")
+    >>> keras_posenc.analysis.effective.effective_attention(attention, values).numpy().round(3)
+    array([[[0.167, 0.167, 0.333]]], dtype=float32)
+
+    Reference: Brunner et al., 2020 (arXiv:1908.04211), section 3.4; Sun and Marasovic, 2021 (arXiv:2105.08855).
+    """
+    attention, values, mask = _prepare(attention, values, padding_mask)
+    basis, missing = _ridge_basis(values, mask, tolerance, constrained)
+    square = ops.matmul(missing, missing)
+    sharpened = basis + ops.matmul(basis, missing + square + ops.matmul(square, missing))
+    projected = ops.matmul(ops.matmul(attention, sharpened), _transpose(basis))
+    if mask is None and values.shape[-2] is not None and values.shape[-2] > basis.shape[-1]:
+        return projected  # more tokens than columns: there is a null space
+    # The columns of padding are 0 already, as their values are.
+    raw = (_rank(square) >= _count(values, mask))[..., None, None]
+    return ops.where(raw if mask is None else ops.logical_and(raw, _transpose(mask) > 0), attention, projected)
+
+
+def null_attention(attention, values, padding_mask=None, tolerance=None, constrained=False):
+    """The component of `attention` in the left null space of `values`: raw minus effective, without effect on outputs.
+
+    Arguments as in `effective_attention`. Columns of padding are 0.
+    """
+    effective = effective_attention(attention, values, padding_mask, tolerance, constrained)
+    attention, _, mask = _prepare(attention, values, padding_mask)
+    return (attention if mask is None else attention * _transpose(mask)) - effective
+
+
+def null_dimension(values, padding_mask=None, tolerance=None, constrained=False):
+    """Dimension of the left null space of the values of the tokens, int32 `(batch, ...)`: tokens minus rank.
+
+    At least `tokens - head size` (`tokens - head size - 1` if `constrained`). Arguments as in `effective_attention`.
+    """
+    _, values, mask = _prepare(None, values, padding_mask)
+    _, missing = _ridge_basis(values, mask, tolerance, constrained)
+    return ops.cast(_count(values, mask) - _rank(ops.matmul(missing, missing)), "int32")
+
+
+def _prepare(attention, values, padding_mask):
+    """Tensors of one dtype, values of padding set to 0, and the mask as `(batch, 1, ..., keys, 1)` or `None`."""
+    values = ops.convert_to_tensor(values)
+    dtype = "float32"
+    if attention is not None:
+        attention = ops.convert_to_tensor(attention)
+        if len(attention.shape) != len(values.shape) or len(values.shape) < 3:
+            raise ValueError(
+                "`attention` (batch, ..., queries, keys) and `values` (batch, ..., keys, head size) must have the same "
+                f"number of axes, at least 3. Received: shapes {tuple(attention.shape)} and {tuple(values.shape)}"
+            )
+        if None not in (attention.shape[-1], values.shape[-2]) and attention.shape[-1] != values.shape[-2]:
+            raise ValueError(
+                f"`attention` is over {attention.shape[-1]} keys and `values` are of {values.shape[-2]}. Received: "
+                f"shapes {tuple(attention.shape)} and {tuple(values.shape)}"
+            )
+        if keras.backend.standardize_dtype(attention.dtype) == "float64":
+            dtype = "float64"
+        attention = ops.cast(attention, dtype)
+    values = ops.cast(values, dtype)
+    if padding_mask is None:
+        return attention, values, None
+    mask = ops.cast(ops.cast(padding_mask, "bool"), dtype)
+    if len(mask.shape) != 2:
+        raise ValueError(f"`padding_mask` must have shape (batch, keys). Received: shape={tuple(mask.shape)}")
+    for _ in range(len(values.shape) - 3):
+        mask = mask[:, None]
+    mask = mask[..., None]
+    # A `where`, as what stands at padding may be infinite.
+    return attention, ops.where(mask > 0, values, ops.zeros_like(values)), mask
+
+
+def _ridge_basis(values, mask, tolerance, constrained):
+    """`Q = T L^-T` and `E = I - Q^T Q`, for `L L^T = T^T T + l I`."""
+    size = values.shape[-1]
+    if constrained:
+        values = ops.concatenate([values, _ones_column(values, mask)], axis=-1)
+    exact = _has_float64()
+    if tolerance is None:
+        floor = max(size, FLOOR if exact else FLOOR_FLOAT32)
+        tolerance = EPSILON * ops.maximum(_count(values, mask), floor)[..., None, None]
+    if not exact:
+        return _basis_by_qr(values, tolerance)
+    return _basis_by_cholesky(values, ops.cast(tolerance, "float64"))
+
+
+def _ones_column(values, mask):
+    """The column of ones for the tokens, as long as an average column of the values, so that neither hides the other.
+
+    Its scale does not change the null space.
+    """
+    ones = ops.ones_like(values[..., :1]) * (1.0 if mask is None else mask)
+    tokens = ops.maximum(ops.sum(ones, axis=(-2, -1), keepdims=True), 1.0)
+    power = ops.sum(ops.square(values), axis=(-2, -1), keepdims=True) / (tokens * values.shape[-1])
+    return ones * ops.stop_gradient(ops.where(power > 0, ops.sqrt(power), ops.ones_like(power)))
+
+
+def _basis_by_cholesky(values, tolerance):
+    dtype = values.dtype
+    values = ops.cast(values, "float64")
+    gram = ops.matmul(_transpose(values), values)
+    largest = ops.sqrt(ops.sum(ops.square(ops.stop_gradient(gram)), axis=(-2, -1), keepdims=True))
+    # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
+    ridge = ops.maximum(ops.square(tolerance) * largest, 1e-60)
+    inverse = inverse_factor(gram + ridge * ops.eye(values.shape[-1], dtype=values.dtype))
+    # Both are at most 1 in norm: what follows needs no float64.
+    basis = ops.cast(ops.matmul(values, _transpose(inverse)), dtype)
+    missing = ops.cast(ops.sqrt(ridge) * inverse, dtype)
+    return basis, ops.matmul(missing, _transpose(missing))
+
+
+def _basis_by_qr(values, tolerance):
+    """The same from `[T; sqrt(l) I] = [Q; sqrt(l) L^-T] L^T`, in float32 where there is no float64."""
+    values = _scaled(values, ops.max(ops.abs(values), axis=(-2, -1), keepdims=True))  # no square overflows then
+    gram = ops.matmul(_transpose(values), values)
+    values = _scaled(values, ops.sqrt(ops.sqrt(ops.sum(ops.square(gram), axis=(-2, -1), keepdims=True))))
+    eye = ops.broadcast_to(tolerance * ops.eye(values.shape[-1], dtype=values.dtype), ops.shape(gram))
+    both, _ = ops.qr(ops.concatenate([values, eye], axis=-2))
+    keys = ops.shape(values)[-2]
+    lower = both[..., keys:, :]
+    return both[..., :keys, :], ops.matmul(_transpose(lower), lower)
+
+
+def _scaled(values, size):
+    """Values divided by their size, or zeros. The projector does not depend on it, so neither do gradients."""
+    size = ops.stop_gradient(size)
+    return values / ops.where(size > 0, size, ops.ones_like(size))
+
+
+def inverse_factor(matrix):
+    """`L^-1` of positive definite matrices `L L^T`, by halves.
+
+    For `[[A, B^T], [B, C]]` it is `[[F, 0], [-G Y F, G]]`, with `F` that of `A`, `Y = B F^T` and `G` that of
+    `C - Y Y^T`: nearly all of it products of matrices, which run batched and fast where factorisations do not.
+    """
+    size = matrix.shape[-1]
+    if size <= BLOCK:
+        eye = ops.broadcast_to(ops.eye(size, dtype=matrix.dtype), ops.shape(matrix))
+        return ops.solve_triangular(ops.cholesky(matrix), eye, lower=True)
+    half = size // 2
+    first = inverse_factor(matrix[..., :half, :half])
+    mixed = ops.matmul(matrix[..., half:, :half], _transpose(first))
+    second = inverse_factor(matrix[..., half:, half:] - ops.matmul(mixed, _transpose(mixed)))
+    corner = -ops.matmul(second, ops.matmul(mixed, first))
+    upper = ops.concatenate([first, ops.zeros_like(_transpose(corner))], axis=-1)
+    return ops.concatenate([upper, ops.concatenate([corner, second], axis=-1)], axis=-2)
+
+
+def _rank(square):
+    """Number of singular values that count: the trace of `I - E^4`, rounded, from the square of `E`."""
+    return square.shape[-1] - ops.round(ops.sum(ops.square(ops.stop_gradient(square)), axis=(-2, -1)))
+
+
+def _count(values, mask):
+    """Number of tokens, shaped like the leading axes of `values` (or to broadcast with them)."""
+    if mask is None:
+        return ops.cast(ops.shape(values)[-2], values.dtype) * ops.ones_like(values[..., 0, 0])
+    return ops.sum(mask, axis=(-2, -1))
+
+
+def _transpose(x):
+    return ops.swapaxes(x, -1, -2)
+
+
+def _has_float64():
+    if keras.backend.backend() != "jax":
+        return True
+    import jax
+
+    return bool(jax.config.jax_enable_x64)

@@ -1,0 +1,1 @@
+"""Figures of the analyses. Each function returns a matplotlib figure and saves nothing."""

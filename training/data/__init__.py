@@ -1,0 +1,1 @@
+"""Data sets as plain Python records: official files, TensorFlow Datasets, and the built-in word-order benchmark."""

@@ -1,0 +1,1 @@
+"""Scores of predictions: GLUE's, SQuAD's in many languages, and of translations."""

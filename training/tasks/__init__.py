@@ -1,0 +1,1 @@
+"""Tasks of the engine: model, data, loss and metrics of each."""

