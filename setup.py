@@ -14,6 +14,20 @@ extras = {
     # Hugging Face folders and their tokenizers, without torch or transformers.
     "checkpoints": ["safetensors>=0.8", "keras-hub>=0.32", "tensorflow-text~=2.20.1", "sentencepiece>=0.2"],
     "benchmarks": plots,
+    # The binaries of training/.
+    "training": [
+        "absl-py>=1.4",
+        "keras-hub>=0.32",
+        "sacrebleu>=2.4",
+        "sentencepiece>=0.2",
+        "tensorboard~=2.20.0",
+        "tensorflow-datasets>=4.9",
+        "tensorflow-text~=2.20.1",
+        "tf-models-official~=2.20.0",
+        *plots,
+    ],
+    # Runners for training.prepare_corpus. Beam wants an older protobuf than constraints.txt has: install it apart.
+    "beam": ["apache-beam>=2.77"],
     # Independent implementations that the tests compare with.
     "oracles": [
         "jax>=0.10",
@@ -24,7 +38,7 @@ extras = {
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
 }
-extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *plots})
+extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *extras["training"], *plots})
 
 setup(
     name="keras_posenc",
@@ -33,7 +47,7 @@ setup(
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["keras_posenc", "keras_posenc.*"]),
+    packages=find_packages(include=["keras_posenc", "keras_posenc.*", "training", "training.*"]),
     package_data={"keras_posenc.analysis.study": ["*.css", "*.js"]},
     python_requires=">=3.10",
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],

@@ -36,7 +36,7 @@ def train_word_pieces(texts, size, lowercase=True):
     return WordPiece(vocabulary, lowercase=lowercase)
 
 
-def train_sentence_pieces(texts, size, file, special=("[CLS]", "[SEP]", "[MASK]"), coverage=0.9995):
+def train_sentence_pieces(texts, size, file, special=("[CLS]", "[SEP]", "[MASK]"), coverage=0.9995, words=False):
     """Trains a sentence-piece model and writes it.
 
     Args:
@@ -45,6 +45,7 @@ def train_sentence_pieces(texts, size, file, special=("[CLS]", "[SEP]", "[MASK]"
         file: where the model goes.
         special: pieces that stand for themselves. `<pad>`, `<unk>`, `<s>` and `</s>` are ids 0 to 3.
         coverage: share of characters that have a piece of their own.
+        words: whether pieces are whole words, all of those in the texts (`size` must be large enough).
 
     Returns: the path.
     """
@@ -57,7 +58,8 @@ def train_sentence_pieces(texts, size, file, special=("[CLS]", "[SEP]", "[MASK]"
             model_writer=content,
             vocab_size=size,
             character_coverage=coverage,
-            model_type="unigram",
+            model_type="word" if words else "unigram",
+            use_all_vocab=words,
             pad_id=0,
             unk_id=1,
             bos_id=2,

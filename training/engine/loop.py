@@ -5,7 +5,7 @@ import os
 import keras
 import orbit
 import tensorflow as tf
-from absl import logging
+from absl import flags, logging
 
 from training.engine import optimizer as optimizers
 from training.engine import strategy as strategies
@@ -25,6 +25,8 @@ def start(options):
     that TensorFlow runs. Returns the strategy, for `run`.
     """
     options.validate()
+    if "verbosity" not in flags.FLAGS or not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)  # orbit and TensorFlow log every loop; the console has a progress line
     strategy = strategies.make(options.strategy, options.tpu, virtual_devices=options.virtual_devices)
     strategies.set_precision(options.precision, options.strategy)
     if options.deterministic:

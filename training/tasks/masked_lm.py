@@ -7,6 +7,7 @@ from training.engine.pipeline import batches_of, eval_batches
 from training.tasks.base import Task
 
 MASKED, KEPT = 0.8, 0.1  # of the chosen tokens: replaced by [MASK], left as they are; the rest becomes a random token
+LAST = 2**30  # key of tokens that are not to be chosen
 
 
 def word_starts(tokenizer):
@@ -24,7 +25,8 @@ class Masking:
         tokenizer: with a mask token.
         length: tokens of a row.
         rate: share of tokens to predict.
-        whole_words: whether the pieces of a word are chosen together.
+        whole_words: whether the pieces of a word are chosen together. Words are chosen until the next does not fit
+            into the share; it is then left out, so the share is a little smaller.
     """
 
     def __init__(self, tokenizer, length, rate=0.15, whole_words=False):
@@ -32,7 +34,7 @@ class Masking:
             raise ValueError("Masked language modelling needs a [MASK] token, and the vocabulary has none.")
         if not 0 < rate < 1:
             raise ValueError(f"The share of masked tokens must lie between 0 and 1. Received: {rate}")
-        self.predictions = max(1, round(length * rate))
+        self.predictions = min(max(1, round(length * rate)), length - 1)
         self.rate, self.whole_words = rate, whole_words
         self.mask_id = tokenizer.mask_id
         special = {tokenizer.ids[token] for token in tokenizer.special if token in tokenizer.ids}
@@ -49,12 +51,15 @@ class Masking:
         ids, real = batch["token_ids"], tf.cast(batch["padding_mask"], "bool")
         seeds = tf.random.split(seed, 3)
         allowed = real & ~tf.gather(self.special, ids)
-        noise = self._noise(ids, seeds[0])
-        noise = tf.where(allowed, noise, 2.0)
+        keys = tf.where(allowed, self._keys(ids, seeds[0]), LAST)
         wanted = tf.round(self.rate * tf.reduce_sum(tf.cast(real, "float32"), axis=1, keepdims=True))
-        wanted = tf.clip_by_value(wanted, 1, self.predictions)
-        values, positions = tf.math.top_k(-noise, self.predictions)
-        chosen = (values > -1.5) & (tf.cast(tf.range(self.predictions), "float32") < wanted)
+        wanted = tf.clip_by_value(tf.cast(wanted, "int32"), 1, self.predictions)
+        values, positions = tf.math.top_k(-keys, self.predictions + 1)
+        chosen = (values > -LAST) & (tf.range(self.predictions + 1) < wanted)
+        if self.whole_words:
+            # Keys are those of words: the word of the first token that has no room is not chosen at all.
+            chosen &= values != tf.gather(values, wanted, batch_dims=1)
+        positions, chosen = positions[:, : self.predictions], chosen[:, : self.predictions]
         # In the order of the text: gathers along rows, and easier to read. Those not chosen go last.
         order = tf.argsort(tf.where(chosen, positions, positions + ids.shape[1]), axis=1)
         positions, chosen = tf.gather(positions, order, batch_dims=1), tf.gather(chosen, order, batch_dims=1)
@@ -71,13 +76,15 @@ class Masking:
             "masked_weights": tf.cast(chosen, "float32"),
         }
 
-    def _noise(self, ids, seed):
-        """A random number for each token, the same for all pieces of a word if words are whole."""
-        noise = tf.random.stateless_uniform(tf.shape(ids), seed)
+    def _keys(self, ids, seed):
+        """Random integers below `LAST`, different for any two tokens of a row; one for all pieces of a whole word."""
+        length = ids.shape[1]
+        noise = tf.random.stateless_uniform(tf.shape(ids), seed, 0, LAST // length, "int32")
+        keys = noise * length + tf.range(length)
         if not self.whole_words:
-            return noise
+            return keys
         word = tf.cumsum(tf.cast(tf.gather(self.starts, ids) | tf.gather(self.special, ids), "int32"), axis=1)
-        return tf.gather(noise, word - tf.reduce_min(word, axis=1, keepdims=True), batch_dims=1)
+        return tf.gather(keys, word - word[:, :1], batch_dims=1)
 
     def _hidden(self, original, kind_seed, token_seed):
         kind = tf.random.stateless_uniform(tf.shape(original), kind_seed)
@@ -91,25 +98,26 @@ class MaskedLanguageModel(Task):
 
     Args:
         source: a `ModelSource`.
-        train: int32 `(rows, length)` of token ids, packed texts, or a function of (start step) to a data set of
-            batches of them, for corpora that do not fit into memory.
+        train: int32 `(rows, length)` of token ids, packed texts; or a `corpus.reading.RowStream` (a function of the
+            start step to a data set of batches, with a length) for corpora that do not fit into memory.
         evaluation: int32 `(rows, length)`; its masks are the same each time.
         batch: global number of rows of a step.
         rate, whole_words: as in `Masking`.
         seed: of order and masks.
+        about: what tells this text from others, for the record of the run.
     """
 
     name, primary = "masked_lm", "dev/accuracy"
 
-    def __init__(self, source, train, evaluation, batch, length, rate=0.15, whole_words=False, seed=0):
+    def __init__(self, source, train, evaluation, batch, length, rate=0.15, whole_words=False, seed=0, about=None):
         self.source, self.batch, self.length, self.seed = source, batch, length, seed
-        self.train, self.evaluation = train, evaluation
+        self.train, self.evaluation, self.about = train, evaluation, dict(about or {})
         self.masking = Masking(source.tokenizer, length, rate, whole_words)
         self.pad_id = source.tokenizer.pad_id or 0
 
     @property
     def num_examples(self):
-        return None if callable(self.train) else len(self.train)
+        return len(self.train)
 
     def build_model(self):
         return self.source.build("masked_lm")
@@ -121,6 +129,7 @@ class MaskedLanguageModel(Task):
     def config(self):
         return {
             **self.source.config(),
+            **self.about,
             "rows": self.num_examples,
             "length": self.length,
             "rate": self.masking.rate,
@@ -138,6 +147,8 @@ class MaskedLanguageModel(Task):
         return batches_of({"token_ids": self.train}, self.batch, self.seed, start_step, masked, pipeline=pipeline)
 
     def eval_data(self):
+        if not len(self.evaluation):
+            return {}
         data = eval_batches({"token_ids": self.evaluation}, self.batch)
         numbered = tf.data.Dataset.zip(data, tf.data.Dataset.counter(0))
         # The seed of a training step has a first part that is not negative, so these are masks of their own.

@@ -103,13 +103,17 @@ def with_segments(model, segments):
     if model is not backbone:
         new = type(model).from_config({**model.get_config(), "backbone": keras.saving.serialize_keras_object(new)})
     new.build()
-    old = {_place(weight): weight for weight in model.weights}
-    for weight in new.weights:
-        if _place(weight) in old:
-            weight.assign(old[_place(weight)])
+    old = _by_place(model)
+    for place, weight in _by_place(new).items():
+        if place in old:
+            weight.assign(old[place])
     return new
 
 
-def _place(weight):
-    """A weight's path without the name of the model."""
-    return weight.path.partition("/")[2]
+def _by_place(model):
+    """Weights by where they are: those of the backbone by their path inside it, those of the head by their order."""
+    backbone = getattr(model, "backbone", model)
+    inside = {weight.path.partition(f"{backbone.name}/")[2]: weight for weight in backbone.weights}
+    known = {id(weight) for weight in backbone.weights}
+    head = [weight for weight in model.weights if id(weight) not in known]
+    return {**inside, **dict(enumerate(head))}

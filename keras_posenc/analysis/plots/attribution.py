@@ -105,11 +105,12 @@ def plot_context_by_type(context):
     Args:
         context: a `ContextByType`; with [CLS], [SEP] and other tokens it shows the context of these two.
     """
-    names = context.names
-    figure, axes = _figure(len(names))
+    present = [k for k in range(len(context.names)) if context.count[k]]
+    figure, axes = _figure(len(present))
     top = 100 * context.per_source.max()
-    for k, (axis, target) in enumerate(zip(axes, names)):
-        for m, source in enumerate(names):
+    for axis, k in zip(axes, present):
+        target = context.names[k]
+        for m, source in enumerate(context.names):
             if context.pairs[k, m]:
                 values = 100 * context.per_source[:, k, m]
                 axis.plot(
@@ -145,11 +146,17 @@ def plot_context_around(around, target="[CLS]", anchor="the first [SEP]"):
     return figure
 
 
-def _figure(columns, width=4.2):
+def _figure(panels, width=4.2):
+    """A figure and its panels, at most four in a row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * columns, 3.8), dpi=100, layout="constrained")
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    columns = min(panels, 4)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(width * columns, 3.8 * rows), dpi=100, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in axes[panels:]:
+        unused.set_axis_off()
+    return figure, axes[:panels]
 
 
 def _layers(axes, layers):

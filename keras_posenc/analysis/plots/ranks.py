@@ -19,7 +19,7 @@ def plot_attention_ranks(results):
     for index, (name, result) in enumerate(results.items()):
         colour = COLOURS[index % len(COLOURS)]
         means = result.ranks.mean(axis=0)
-        layers = np.arange(len(means))
+        layers = np.arange(1, len(means) + 1)
         shift = 0.12 * (index - (len(results) - 1) / 2)
         points = np.repeat(layers + shift, means.shape[1])
         axes.plot(points, means.ravel(), "o", color=colour, markersize=4, alpha=0.4, linestyle="none")
@@ -48,7 +48,7 @@ def plot_positional_ranks(results):
     left, right = figure.subplots(1, 2)
     for index, (name, result) in enumerate(results.items()):
         colour = COLOURS[index % len(COLOURS)]
-        layers = np.arange(len(result.ranks))
+        layers = np.arange(1, len(result.ranks) + 1)
         left.plot(np.repeat(layers, result.ranks.shape[1]), result.ranks.ravel(), "o", color=colour, alpha=0.4)
         left.plot(layers, result.ranks.mean(axis=1), color=colour, label=name)
         spectrum = result.spectrum.reshape(-1, result.spectrum.shape[-1])

@@ -66,7 +66,9 @@ def plot_sections(result, layer=0):
     """Rows of the positional score of a layer, a panel per head, aligned to the query's position (TISA, figure 7)."""
     values = result.values[layer]
     figure, panels = _panels(len(values), 2.3, 1.9)
-    figure.suptitle(f"Positional score around {len(result.queries)} queries, layer {layer}: equal lines mean shifting")
+    figure.suptitle(
+        f"Positional score around {len(result.queries)} queries, layer {layer + 1}: equal lines mean shifting"
+    )
     for head, axes in enumerate(panels):
         # The softmax does not see what all keys of a query have in common.
         centred = values[head] - np.nanmean(values[head], axis=-1, keepdims=True)
@@ -74,7 +76,7 @@ def plot_sections(result, layer=0):
             colour = COLOURS[index % len(COLOURS)]
             axes.plot(result.offsets, section, color=colour, linewidth=1.1, label=f"query {query}")
         axes.axvline(0, color="0.8", zorder=0)
-        axes.set_title(f"head {head}", fontsize=9)
+        axes.set_title(f"head {head + 1}", fontsize=9)
         axes.set_xlabel("key - query", fontsize=8)
     panels[0].set_ylabel("score - mean", fontsize=8)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
@@ -104,13 +106,13 @@ def plot_positional_scores(result, layer=0, length=None):
     """The positional scores of a layer, a map per head (DIET, figures 4 and 7), rows centred."""
     matrices = result.matrices[layer][:, :length, :length]
     figure, panels = _panels(len(matrices), 2.1, 2.1)
-    figure.suptitle(f"Positional score of layer {layer}, query (down) by key (across), with its Toeplitz $R^2$")
+    figure.suptitle(f"Positional score of layer {layer + 1}, query (down) by key (across), with its Toeplitz $R^2$")
     for head, (axes, matrix) in enumerate(zip(panels, matrices)):
         reach = np.percentile(np.abs(matrix), 99) or 1.0
         axes.imshow(matrix, cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
         axes.set_xticks([0, len(matrix) - 1])
         axes.set_yticks([0, len(matrix) - 1])
-        axes.set_title(f"head {head}, {result.r2[layer, head]:.2f}", fontsize=9)
+        axes.set_title(f"head {head + 1}, {result.r2[layer, head]:.2f}", fontsize=9)
     return figure
 
 
@@ -124,9 +126,9 @@ def plot_offset_attention(result):
         strongest = np.argsort(-np.nanmax(result.mean[layer], axis=-1))[:4]
         axes.plot(result.offsets, result.mean[layer].T, color="0.8", linewidth=0.8)
         for colour, head in zip(COLOURS, strongest):
-            axes.plot(result.offsets, result.mean[layer, head], color=colour, linewidth=1.4, label=f"head {head}")
+            axes.plot(result.offsets, result.mean[layer, head], color=colour, linewidth=1.4, label=f"head {head + 1}")
         axes.set_ylim(0, top)
-        axes.set_title(f"layer {layer}", fontsize=9)
+        axes.set_title(f"layer {layer + 1}", fontsize=9)
         axes.set_xlabel("key - query", fontsize=8)
         axes.legend(fontsize=6, handlelength=1)
     panels[0].set_ylabel("attention", fontsize=8)
@@ -136,8 +138,10 @@ def plot_offset_attention(result):
         (result.r2_without_first, COLOURS[1], "without position 0"),
         (result.to_first, COLOURS[6], "attention to position 0"),
     ):
-        axes.plot(np.repeat(np.arange(layers), heads), values.ravel(), ".", color=colour, alpha=0.35, markersize=4)
-        axes.plot(range(layers), values.mean(axis=1), color=colour, label=label)
+        axes.plot(
+            np.repeat(np.arange(1, layers + 1), heads), values.ravel(), ".", color=colour, alpha=0.35, markersize=4
+        )
+        axes.plot(range(1, layers + 1), values.mean(axis=1), color=colour, label=label)
     axes.set_ylim(0, 1)
     axes.set_title("$R^2$ of maps by distance; attention to 0", fontsize=9)
     axes.set_xlabel("layer", fontsize=8)
@@ -164,7 +168,7 @@ def plot_content_free_attention(maps, segment_ids, layer=0):
     maps, segment_ids = np.asarray(maps)[layer], np.asarray(segment_ids)
     borders = np.flatnonzero(np.diff(segment_ids)) + 0.5
     figure, panels = _panels(len(maps), 2.1, 2.1)
-    figure.suptitle(f"Attention by position and segment alone, layer {layer}, query (down) by key (across)")
+    figure.suptitle(f"Attention by position and segment alone, layer {layer + 1}, query (down) by key (across)")
     for head, (axes, attention) in enumerate(zip(panels, maps)):
         axes.imshow(attention, cmap="viridis", vmin=0, interpolation="nearest")
         for border in borders:
@@ -172,7 +176,7 @@ def plot_content_free_attention(maps, segment_ids, layer=0):
             axes.axvline(border, color="w", linewidth=0.8)
         axes.set_xticks([0, len(attention) - 1])
         axes.set_yticks([0, len(attention) - 1])
-        axes.set_title(f"head {head}, largest {attention.max():.2f}", fontsize=9)
+        axes.set_title(f"head {head + 1}, largest {attention.max():.2f}", fontsize=9)
     return figure
 
 
@@ -195,8 +199,9 @@ def _pairs_of_segments(tables, title, titles):
 
 def _label_layers(axes, shape):
     axes.set(xlabel="head", ylabel="layer")
-    axes.set_xticks(range(0, shape[1], max(1, shape[1] // 6)))
-    axes.set_yticks(range(0, shape[0], max(1, shape[0] // 6)))
+    for number, ticks in ((shape[1], axes.set_xticks), (shape[0], axes.set_yticks)):
+        places = range(0, number, max(1, number // 6))
+        ticks(places, [place + 1 for place in places])
 
 
 def _panels(number, width, height):

@@ -28,18 +28,24 @@ def plot_cls_attention(result, measure="largest", name=""):
 
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     axes = figure.subplots()
-    places = np.arange(len(TYPES))
+    present = np.flatnonzero(result.tokens > 0)
+    places = np.arange(len(present))
     for kind, shift in zip(KINDS, (-0.2, 0.2)):
-        values = result.get(kind, "cls", measure)[-1]
+        values = result.get(kind, "cls", measure)[-1][:, present]
         axes.bar(places + shift, values.mean(axis=0), 0.38, color=COLOURS[kind], alpha=0.75, label=kind)
         spots = places + shift + np.linspace(-0.12, 0.12, len(values))[:, None]
         axes.scatter(spots, values, s=9, color="k", linewidths=0, alpha=0.6, label="a head" if shift > 0 else None)
     if measure != "largest":
         axes.hlines(
-            result.tokens, places - 0.42, places + 0.42, color="k", linestyle=":", label="if attention were even"
+            result.tokens[present],
+            places - 0.42,
+            places + 0.42,
+            color="k",
+            linestyle=":",
+            label="if attention were even",
         )
     axes.axhline(0, color="k", linewidth=0.6)
-    axes.set_xticks(places, TYPES)
+    axes.set_xticks(places, [TYPES[t] for t in present])
     axes.set(ylabel=LABELS[measure], xlabel="type of the tokens attended to")
     axes.legend(fontsize=8)
     axes.set_title(_title(result, "What [CLS] attends to in the last layer", name))
@@ -53,11 +59,12 @@ def plot_cls_heads(result, measure="largest", name=""):
     heads = result.values.shape[4]
     figure = Figure(figsize=(2.6 + 0.5 * heads, 6.2), layout="constrained")
     figure.suptitle(_title(result, "What heads of [CLS] attend to in the last layer", name), fontsize=11)
-    tables = [result.get(kind, "cls", measure)[-1].T for kind in KINDS]
+    present = np.flatnonzero(result.tokens > 0)
+    tables = [result.get(kind, "cls", measure)[-1].T[present] for kind in KINDS]
     low, high = min(np.nanmin(tables), 0.0), np.nanmax(tables)
     for kind, table, axes in zip(KINDS, tables, figure.subplots(2, 1, sharex=True)):
         image = axes.imshow(table, cmap="cividis", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-        axes.set_yticks(range(len(TYPES)), TYPES)
+        axes.set_yticks(range(len(present)), [TYPES[t] for t in present])
         axes.set_xticks(range(heads), range(1, heads + 1))
         axes.set_title(kind, fontsize=10)
         figure.colorbar(image, ax=axes, label=LABELS[measure] if measure != "largest" else "largest weight")

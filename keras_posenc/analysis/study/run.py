@@ -51,7 +51,7 @@ class Options:
     attributed: int = 500
     ranked: int = 64
     method: str = "random"
-    probes: int = 4
+    probes: int = 2
     pattern_maps: int = 3000
     examples: int = 4
     task: str = "text"

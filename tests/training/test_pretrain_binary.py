@@ -1,0 +1,144 @@
+"""Pretraining from flags: recipes, learning, going on after an interruption, and the model that comes out."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from keras_posenc.checkpoints import load_tokenizer
+from training import configs, engine, pretrain
+from training.corpus.reading import RowStream
+from training.corpus.shards import Corpus
+from training.tasks.models import ModelSource
+
+SMALL = "num_layers=1,num_heads=2,hidden_dim=32,intermediate_dim=64"
+
+
+def parsed(**given):
+    values = flags.FlagValues()
+    pretrain.define(values)
+    values(["pretrain", *(f"--{name}={value}" for name, value in given.items())])
+    return values
+
+
+def word_order(output, **changed):
+    """Flags of a small training on the text of the word-order benchmark."""
+    given = dict(
+        task="word_order",
+        documents=120,
+        length=32,
+        shards=2,
+        dev_share=0.1,
+        model="bert_tiny",
+        model_options=SMALL,
+        positions="diet_rel",
+        batch=16,
+        output=output,
+    )
+    return {**given, **changed}
+
+
+def test_recipes_are_those_of_table_7():
+    for name, steps, length, vocabulary in (
+        ("diet_english", 500_000, 128, 30522),
+        ("diet_multilingual", 125_000, 512, 120_000),
+    ):
+        values = parsed(config=name, output="x")
+        pretrain.apply_config(values)
+        options = pretrain.train_flags.options(values)
+        assert (options.steps, options.batch, options.learning_rate) == (steps, 4096, 0.0018)
+        assert options.warmup_steps(steps) == 0.025 * steps and options.schedule == "linear"
+        assert options.checkpoint_every == 20_000
+        assert (values.length, values.vocabulary_size) == (length, vocabulary)
+
+
+def test_every_recipe_is_valid_and_flags_change_it():
+    for name in configs.CONFIGS:
+        values = parsed(config=name, output="x", batch=8, epochs=2)
+        pretrain.apply_config(values)
+        options = pretrain.train_flags.options(values)
+        assert (options.batch, options.epochs, options.steps) == (8, 2, None)
+        assert options.learning_rate == configs.CONFIGS[name].train["learning_rate"]
+        assert values.model == configs.CONFIGS[name].model
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder and results of a training that is long enough to learn something."""
+    output = tmp_path_factory.mktemp("trained") / "run"
+    values = parsed(**word_order(output, steps=120, learning_rate=1e-2, warmup=10, eval_every=60, dropout=0.0))
+    return output, pretrain.run(values)
+
+
+@pytest.mark.integration
+def test_the_loss_falls_below_the_entropy_of_words_without_context(trained):
+    output, results = trained
+    rows = Corpus.open(output / "corpus").array("train")
+    counts = np.bincount(rows[rows > 4])
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -(shares * np.log(shares)).sum()
+    assert 3.5 < entropy < 4.5
+    assert results["last"]["dev"]["loss"] < entropy - 0.2
+
+
+@pytest.mark.integration
+def test_fine_tuning_reads_the_model(trained):
+    output, _ = trained
+    source = ModelSource(checkpoint=str(output / "model"))
+    pretrained, classifier = source.build("masked_lm"), source.build("classify", num_classes=2)
+    assert source.tokenizer.vocabulary == load_tokenizer(output / "corpus" / "tokenizer").vocabulary
+    expected = pretrain.make_task(*_flags_and_options(output)).build_model()
+    engine.restore(expected, str(output))
+    for loaded, weight in zip(pretrained.weights, expected.weights):
+        np.testing.assert_array_equal(loaded.numpy(), weight.numpy())
+    for loaded, weight in zip(classifier.backbone.encoder.weights, expected.backbone.encoder.weights):
+        np.testing.assert_array_equal(loaded.numpy(), weight.numpy())
+
+
+def _flags_and_options(output):
+    values = parsed(**word_order(output, steps=120, dropout=0.0))
+    return values, pretrain.train_flags.options(values), Corpus.open(output / "corpus")
+
+
+@pytest.mark.integration
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(trained, tmp_path, monkeypatch):
+    corpus = trained[0] / "corpus"
+
+    def run(name):
+        """The newest weights, and the figures of both evaluations."""
+        given = dict(corpus=corpus, model="bert_tiny", model_options=SMALL, whole_words=True, batch=16, seed=5)
+        schedule = dict(steps=12, eval_every=6, checkpoint_every=4, steps_per_loop=2, learning_rate=1e-3)
+        values = parsed(output=tmp_path / name, **given, **schedule)
+        pretrain.run(values)
+        task = pretrain.make_task(values, pretrain.train_flags.options(values), Corpus.open(corpus))
+        model = engine.restore(task.build_model(), str(tmp_path / name), "newest")
+        return [weight.numpy() for weight in model.weights], (tmp_path / name / "metrics.jsonl").read_text()
+
+    weights, history = run("whole")
+    with monkeypatch.context() as changed:
+        call = RowStream.__call__
+        changed.setattr(RowStream, "__call__", lambda stream, start_step=0: call(stream, start_step).take(9))
+        with pytest.raises(tf.errors.OutOfRangeError):
+            run("interrupted")
+    resumed, resumed_history = run("interrupted")
+    assert resumed_history == history and history.count("\n") == 2
+    for before, after in zip(weights, resumed):
+        np.testing.assert_array_equal(after, before)
+
+
+def test_wrong_flags_are_errors_before_anything_is_read(tmp_path, trained):
+    corpus = trained[0] / "corpus"
+    with pytest.raises(ValueError, match="--corpus, or text with one of"):
+        pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny"))
+    with pytest.raises(ValueError, match="--corpus, or text with one of"):
+        pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, task="word_order"))
+    with pytest.raises(ValueError, match="rows of 32 tokens, and not --length=64"):
+        pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, length=64))
+    with pytest.raises(ValueError, match="Unknown position encoding: 'tissa'"):
+        pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, positions="tissa"))
+    (tmp_path / "text.txt").write_text("a b.")
+    with pytest.raises(ValueError, match="--train_vocabulary"):
+        pretrain.run(parsed(output=tmp_path / "run", steps=1, model="bert_tiny", input=tmp_path / "text.txt"))
+    with pytest.raises(ValueError, match="was made with {'length': 32}"):
+        pretrain.run(parsed(**word_order(trained[0], length=48, steps=120)))
+    assert not (tmp_path / "run.json").exists()

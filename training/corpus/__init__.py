@@ -1,0 +1,1 @@
+"""Text for masked language models: from documents to packed rows of token ids in shards, and back as batches."""

@@ -1,0 +1,150 @@
+"""`python -m training.pretrain`: masked language modelling without next-sentence prediction, as DIET pretrains.
+
+    python -m training.pretrain --config=bert_tiny --input='text/*.txt' --train_vocabulary --output=runs/tiny
+    python -m training.pretrain --config=diet_english --corpus=gs://bucket/corpus --positions=diet_rel \\
+        --segments=none --strategy=tpu --tpu=NAME --output=gs://bucket/runs/diet_rel
+
+Trains on a corpus that `training.prepare_corpus` made, or makes one of plain text in the run's folder first. The model,
+with its tokenizer, ends in `OUTPUT/model`, which `training.finetune --checkpoint` reads. Killed and started again with
+the same command, it continues.
+"""
+
+import os
+import tempfile
+
+import tensorflow as tf
+from absl import app, flags
+
+from keras_posenc import checkpoints
+from keras_posenc.checkpoints.tokenizer import load_tokenizer
+from training import configs, engine, model_flags
+from training.corpus import flags as corpus_flags
+from training.corpus import running, shards
+from training.corpus.reading import RowStream
+from training.engine import flags as train_flags
+from training.engine.strategy import is_chief
+from training.tasks.masked_lm import MaskedLanguageModel
+from training.tasks.models import find
+
+FLAGS = flags.FLAGS
+
+
+def define(values=FLAGS):
+    """Defines the flags of this binary."""
+    recipes = "\n".join(f"{name}: {config.reproduces}" for name, config in configs.CONFIGS.items())
+    named = dict(flag_values=values)
+    flags.DEFINE_string(
+        "corpus", None, "Folder that training.prepare_corpus made; or name text by --input, ...", **named
+    )
+    flags.DEFINE_enum("config", None, list(configs.CONFIGS), f"Recipe; other flags change it.\n{recipes}", **named)
+    flags.DEFINE_float("mask_rate", 0.15, "Share of tokens to predict.", **named)
+    flags.DEFINE_bool("whole_words", False, "Mask all pieces of a word together.", **named)
+    flags.DEFINE_integer("eval_rows", 1024, "Held-out rows to evaluate on, at most.", lower_bound=0, **named)
+    corpus_flags.define(values)
+    model_flags.define(values)
+    train_flags.define(values, batch=32, learning_rate=1e-4, warmup=0.025)
+
+
+def apply_config(values):
+    """Makes the recipe of `--config` the defaults of the other flags."""
+    if values.config is not None:
+        for name, value in configs.CONFIGS[values.config].flags().items():
+            values.set_default(name, value)
+
+
+def open_corpus(values):
+    """The corpus that the flags name, made of plain text if it is not there yet."""
+    if (values.corpus is not None) == corpus_flags.given(values):
+        raise ValueError("Name a prepared corpus with --corpus, or text with one of --input, --tfds and --task.")
+    if values.corpus is not None:
+        corpus = shards.Corpus.open(values.corpus)
+        if values["length"].present and values.length != corpus.length:
+            raise ValueError(
+                f"'{values.corpus}' has rows of {corpus.length} tokens. Received: --length={values.length}"
+            )
+        return corpus
+    if values.strategy == "multi_worker_mirrored":
+        raise ValueError(
+            "Workers do not prepare text: do it once with training.prepare_corpus, and name it with --corpus."
+        )
+    output = os.path.join(values.output, "corpus")
+    read, source = corpus_flags.read_inputs(values)
+    if tf.io.gfile.exists(os.path.join(output, shards.INDEX)):
+        corpus = shards.Corpus.open(output)
+        asked = {"length": values.length, "dev_share": values.dev_share, "source": list(source)}
+        changed = {name: corpus.about[name] for name, value in asked.items() if corpus.about[name] != value}
+        if changed:
+            raise ValueError(f"'{output}' was made with {changed}, and the flags say otherwise. Use another --output.")
+        return corpus
+    folder = values.tokenizer or values.checkpoint
+    tokenizer = corpus_flags.make_tokenizer(values, read, folder and find(folder))
+    return running.prepare(corpus_flags.make_job(values, output, tokenizer, source), read, values.workers)
+
+
+def make_task(values, options, corpus):
+    """The task that the flags describe."""
+    tokenizer = corpus.tokenizer()
+    for folder in (values.tokenizer, values.checkpoint):
+        if folder is not None and load_tokenizer(find(folder)).vocabulary != tokenizer.vocabulary:
+            raise ValueError(f"'{folder}' has another vocabulary than the corpus in '{corpus.folder}'.")
+    more = {} if values.checkpoint else {"max_length": max(512, corpus.length)}
+    source = model_flags.source(values, tokenizer, **more)
+    stream = RowStream(corpus, "train", options.batch, options.seed)
+    held_out = corpus.array("dev", values.eval_rows)
+    if not len(held_out):
+        print(f"'{corpus.folder}' has no held-out rows: nothing is evaluated. A larger --dev_share holds some out.")
+    about = {"corpus": corpus.about["source"], "tokenizer": corpus.about["tokenizer"], "eval_rows": len(held_out)}
+    return MaskedLanguageModel(
+        source,
+        stream,
+        held_out,
+        options.batch,
+        corpus.length,
+        values.mask_rate,
+        values.whole_words,
+        options.seed,
+        about,
+    )
+
+
+def save(model, tokenizer, output):
+    """Writes the model to `OUTPUT/model` and returns that path."""
+    folder = os.path.join(output, "model")
+    if "://" not in output:
+        checkpoints.save(model, folder, tokenizer, overwrite=True)
+        return folder
+    with tempfile.TemporaryDirectory() as local:
+        checkpoints.save(model, os.path.join(local, "model"), tokenizer)
+        tf.io.gfile.makedirs(folder)
+        for name in os.listdir(os.path.join(local, "model")):
+            tf.io.gfile.copy(os.path.join(local, "model", name), os.path.join(folder, name), overwrite=True)
+    return folder
+
+
+def main(_):
+    if FLAGS.output is None:
+        raise app.UsageError("--output is needed.")
+    try:
+        run(FLAGS)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def run(values):
+    """Trains, saves the model, and returns the results of the run."""
+    apply_config(values)
+    options = train_flags.options(values)
+    strategy = engine.start(options)
+    task = make_task(values, options, open_corpus(values))
+    results = engine.run(task, options, values.output, strategy)
+    if is_chief(strategy):
+        folder = save(engine.restore(task.build_model(), values.output), task.source.tokenizer, values.output)
+        print(f"{results['steps']} steps; best on held-out text: {results['best']}; the model is in {folder}")
+    return results
+
+
+if __name__ == "__main__":
+    define()
+    for module in (corpus_flags, model_flags, train_flags):
+        flags.adopt_module_key_flags(module)
+    app.run(main)
