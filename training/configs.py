@@ -75,7 +75,7 @@ CONFIGS = {
         train=dict(steps=3000, batch=32, learning_rate=1e-3, warmup=0.05, eval_every=500),
     ),
     "word_order": Config(
-        "BERT-tiny on the text of the word-order benchmark, which is made by code: a few minutes on 2 cores.",
+        "BERT-tiny on --task=word_order, the text of the benchmark that is made by code: a few minutes on 2 cores.",
         model="bert_tiny",
         length=64,
         vocabulary="word_pieces",

@@ -233,6 +233,31 @@ def test_a_vocabulary_is_sampled_from_all_inputs():
 
 
 @pytest.mark.integration
+def test_a_data_set_is_read_shard_by_shard(tmp_path):
+    theirs = pytest.importorskip("tensorflow_datasets")
+    with theirs.core.registered.skip_registration():
+
+        class Wiki40b(theirs.core.GeneratorBasedBuilder):
+            VERSION = theirs.core.Version("1.0.0")
+            BUILDER_CONFIGS = [theirs.core.BuilderConfig(name="en")]
+
+            def _info(self):
+                features = theirs.features.FeaturesDict({"text": theirs.features.Text()})
+                return theirs.core.DatasetInfo(builder=self, features=features)
+
+            def _split_generators(self, dl_manager):
+                return {"train": ((number, {"text": f"One {number}. Two.\n\nThree."}) for number in range(40))}
+
+    options = theirs.download.DownloadConfig(num_shards=3)
+    Wiki40b(data_dir=tmp_path, config="en").download_and_prepare(download_config=options)
+    found = inputs.data_sets(["wiki40b/en"], data_dir=str(tmp_path))
+    assert [part.split for part in found] == ["train[0shard]", "train[1shard]", "train[2shard]"]
+    documents = [document for part in found for document in part.documents()]
+    assert sorted(documents) == sorted([f"One {number}.", "Two.", "Three."] for number in range(40))
+    assert len(inputs.data_sets(["wiki40b/en"], "train[:10]", str(tmp_path))) == 1
+
+
+@pytest.mark.integration
 def test_beam_makes_the_same_shards(tmp_path, tokenizer, documents, corpus):
     pytest.importorskip("apache_beam")
     found = write(tmp_path / "text", documents, ["a.txt", "b.txt", "c.txt"])

@@ -11,7 +11,7 @@ from training.corpus.reading import RowStream
 from training.corpus.shards import Corpus
 from training.tasks.models import ModelSource
 
-SMALL = "num_layers=1,num_heads=2,hidden_dim=32,intermediate_dim=64"
+SMALL = "num_layers=1,num_heads=4,hidden_dim=64,intermediate_dim=128"
 
 
 def parsed(**given):
@@ -25,14 +25,15 @@ def word_order(output, **changed):
     """Flags of a small training on the text of the word-order benchmark."""
     given = dict(
         task="word_order",
-        documents=120,
+        documents=400,
         length=32,
         shards=2,
         dev_share=0.1,
         model="bert_tiny",
         model_options=SMALL,
         positions="diet_rel",
-        batch=16,
+        segments="none",
+        batch=32,
         output=output,
     )
     return {**given, **changed}
@@ -66,7 +67,7 @@ def test_every_recipe_is_valid_and_flags_change_it():
 def trained(tmp_path_factory):
     """Folder and results of a training that is long enough to learn something."""
     output = tmp_path_factory.mktemp("trained") / "run"
-    values = parsed(**word_order(output, steps=120, learning_rate=1e-2, warmup=10, eval_every=60, dropout=0.0))
+    values = parsed(**word_order(output, steps=300, learning_rate=3e-3, warmup=30, eval_every=100, dropout=0.0))
     return output, pretrain.run(values)
 
 
@@ -78,7 +79,7 @@ def test_the_loss_falls_below_the_entropy_of_words_without_context(trained):
     shares = counts[counts > 0] / counts.sum()
     entropy = -(shares * np.log(shares)).sum()
     assert 3.5 < entropy < 4.5
-    assert results["last"]["dev"]["loss"] < entropy - 0.2
+    assert results["last"]["dev"]["loss"] < entropy - 0.3
 
 
 @pytest.mark.integration
@@ -96,7 +97,7 @@ def test_fine_tuning_reads_the_model(trained):
 
 
 def _flags_and_options(output):
-    values = parsed(**word_order(output, steps=120, dropout=0.0))
+    values = parsed(**word_order(output, steps=300, dropout=0.0))
     return values, pretrain.train_flags.options(values), Corpus.open(output / "corpus")
 
 
@@ -132,7 +133,7 @@ def test_wrong_flags_are_errors_before_anything_is_read(tmp_path, trained):
         pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny"))
     with pytest.raises(ValueError, match="--corpus, or text with one of"):
         pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, task="word_order"))
-    with pytest.raises(ValueError, match="rows of 32 tokens, and not --length=64"):
+    with pytest.raises(ValueError, match="rows of 32 tokens. Received: --length=64"):
         pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, length=64))
     with pytest.raises(ValueError, match="Unknown position encoding: 'tissa'"):
         pretrain.run(parsed(output=tmp_path, steps=1, model="bert_tiny", corpus=corpus, positions="tissa"))
@@ -140,5 +141,5 @@ def test_wrong_flags_are_errors_before_anything_is_read(tmp_path, trained):
     with pytest.raises(ValueError, match="--train_vocabulary"):
         pretrain.run(parsed(output=tmp_path / "run", steps=1, model="bert_tiny", input=tmp_path / "text.txt"))
     with pytest.raises(ValueError, match="was made with {'length': 32}"):
-        pretrain.run(parsed(**word_order(trained[0], length=48, steps=120)))
+        pretrain.run(parsed(**word_order(trained[0], length=48, steps=300)))
     assert not (tmp_path / "run.json").exists()

@@ -85,11 +85,12 @@ def test_targets_are_moved_right_by_one(corpus):
     task = Translate(tokenizer, None, {"dev": Parallel(texts[::-1], texts)}, "transformer_tiny", max_length=5, batch=2)
     (batch,) = task.eval_data()["dev"]
     batch = {name: value.numpy()[np.argsort(batch["row"])].tolist() for name, value in batch.items()}
-    assert batch["token_ids"] == [[a, b, c, eos, pad], [a, b, eos, pad, pad]]
-    assert batch["padding_mask"] == [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]]
-    assert batch["target_ids"] == [[bos, a, b, pad, pad], [bos, a, b, c, pad]]
-    assert batch["labels"] == [[a, b, eos, pad, pad], [a, b, c, eos, pad]]
-    assert batch["target_padding_mask"] == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
+    # As long as the longest of the batch, no longer.
+    assert batch["token_ids"] == [[a, b, c, eos], [a, b, eos, pad]]
+    assert batch["padding_mask"] == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert batch["target_ids"] == [[bos, a, b, pad], [bos, a, b, c]]
+    assert batch["labels"] == [[a, b, eos, pad], [a, b, c, eos]]
+    assert batch["target_padding_mask"] == [[1, 1, 1, 0], [1, 1, 1, 1]]
 
 
 def test_a_vocabulary_is_trained_once_for_its_data(corpus, tmp_path):

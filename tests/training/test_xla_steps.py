@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_posenc import encodings, models
+from keras_posenc.folding import position_encodings
 from training import engine
 from training.engine import optimizer as optimizers
 from training.engine import strategy as strategies
@@ -35,7 +36,7 @@ def build(position):
         position=position,
         num_keys=4 if compressed else None,
         dropout=0.0,
-        segments="none" if compressed else "per_head",
+        segments="none",
         pooler=False,
     )
     model = models.MaskedLM(bert)
@@ -56,27 +57,40 @@ def batch():
     }
 
 
-def weights_and_table_after_a_step(position, xla):
-    # With a large epsilon the step is proportional to the gradient, and does not blow up rounding where that is 0.
-    options = engine.TrainOptions(steps=10, batch=ROWS, learning_rate=0.1, epsilon=0.1, xla=xla)
-    strategy = strategies.make("one_device")
-    keras.utils.set_random_seed(3)
-    with strategy.scope():
-        model = build(position)
-        optimizer = optimizers.make(model, options, options.steps)
-    step = Step(Fixed(), model, optimizer, options, strategy)
-    before = [weight.numpy() for weight in model.trainable_weights]
-    table = strategy.run(step, args=(batch(), tf.constant(0, tf.int64))).numpy()
-    return before, model.trainable_weights, table
-
-
 @pytest.mark.parametrize("position", encodings.names())
 def test_the_compiled_step_is_the_step(position):
-    before, weights, table = weights_and_table_after_a_step(position, xla=False)
-    _, compiled_weights, compiled_table = weights_and_table_after_a_step(position, xla=True)
-    np.testing.assert_allclose(compiled_table, table, rtol=1e-4, atol=1e-6)
-    for new, compiled in zip(weights, compiled_weights):
-        np.testing.assert_allclose(compiled.numpy(), new.numpy(), rtol=1e-4, atol=2e-5, err_msg=new.path)
-    # It is a step: more than half of the weights have moved by more than they may differ.
-    moved = [np.abs(new.numpy() - old).max() > 1e-3 for old, new in zip(before, weights)]
-    assert np.mean(moved) > 0.5
+    strategy, steps = strategies.make("one_device"), {}
+    with strategy.scope():
+        model = build(position)
+        for weight in model.trainable_weights:
+            if weight.name in ("kernel", "embeddings"):  # larger than fresh ones, so that all gradients are
+                weight.assign(weight + 0.4 * keras.random.normal(weight.shape, seed=4))
+        for xla in (False, True):
+            # With a large epsilon the update is proportional to the gradient, also where that is small.
+            options = engine.TrainOptions(steps=10, batch=ROWS, learning_rate=0.1, epsilon=0.1, xla=xla)
+            steps[xla] = Step(Fixed(), model, optimizers.make(model, options, options.steps), options, strategy)
+
+    features, number = batch(), tf.constant(0, tf.int64)
+    gradients, table = steps[False].gradients(features, number)
+    compiled, compiled_table = steps[True].gradients(features, number)
+    np.testing.assert_allclose(compiled_table, table, rtol=1e-5)
+    largest = max(np.abs(gradient).max() for gradient in gradients)
+    paths = [steps[False].variables[index].path for index in steps[False].used]
+    for path, expected, found in zip(paths, gradients, compiled):
+        # Those of key biases are 0 but for rounding.
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=1e-4 * np.abs(expected).max() + 1e-6 * largest, err_msg=path
+        )
+    learned = [weight.path for encoding in position_encodings(model) for weight in encoding.trainable_weights]
+    moving = [path for path, gradient in zip(paths, gradients) if np.abs(gradient).max() > 1e-5 * largest]
+    assert set(learned) <= set(moving)
+
+    before, after = [weight.numpy() for weight in model.trainable_weights], {}
+    for xla in (False, True):
+        for weight, value in zip(model.trainable_weights, before):
+            weight.assign(value)
+        figures = steps[xla].update(gradients, table).numpy()
+        after[xla] = [figures, *(weight.numpy() for weight in model.trainable_weights)]
+    for expected, found in zip(after[False], after[True]):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert any((new != old).any() for new, old in zip(after[True][1:], before))

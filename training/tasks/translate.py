@@ -10,8 +10,8 @@ from keras_posenc.models import generation
 from training.engine.pipeline import batches_of, eval_batches
 from training.metrics import translation
 from training.tasks.base import Task
-from training.tasks.padding import STEP
 
+STEP = 2  # lengths of batches are multiples of it; sentences are short, and every column costs logits of all tokens
 SAMPLE = "_sample"  # after the name of a set: the sentences of it that are translated at each evaluation
 
 
@@ -24,7 +24,8 @@ class Pairs:
 
     def __init__(self, source, target):
         self.source, self.target = _ragged(source), _ragged(target)
-        self.lengths = np.array([len(one) + len(other) for one, other in zip(source, target)], "int64")
+        # Batches by the longer side are padded less, on both sides, than batches by the sum.
+        self.lengths = np.array([max(len(one), len(other) - 1) for one, other in zip(source, target)], "int64")
 
     def __len__(self):
         return len(self.lengths)
@@ -153,7 +154,7 @@ class Translate(Task):
         }
 
     def _padded(self, ragged, rows, more=0):
-        """Ids `(rows, length + more)` and where they are real. Lengths are multiples of 8, or all the longest."""
+        """Ids `(rows, length + more)` and where they are real. Lengths are multiples of `STEP`, or all the longest."""
         found = tf.gather(ragged, rows)
         lengths = found.row_lengths()
         width = tf.constant(self.max_length, "int64")
