@@ -184,7 +184,7 @@ def _run(options, begin):
         "cut": f"{cut} texts have {length} tokens or were cut to them",
         "without tags": f"{study.untagged} texts",
         **tagger_rows,
-        "seconds": round(time.monotonic() - begin),
+        "seconds of this start": round(time.monotonic() - begin),
         "memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most",
     }
     tables = write_tables(found, options.output / "tables")

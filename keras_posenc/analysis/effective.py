@@ -3,7 +3,9 @@
 import keras
 from keras import ops
 
-BLOCK = 8  # up to this size the backend factors a Gram matrix; XLA expands larger factorisations into slow loops
+from keras_posenc.utils.xla import inside_xla
+
+BLOCK = 8  # up to this size XLA factors a Gram matrix itself; larger ones it would expand into slow loops
 EPSILON = 1.1920929e-07  # of float32
 FLOOR = 128  # the default tolerance is at least so many epsilons, well above the rounding of short sequences
 FLOOR_FLOAT32 = 1024  # and so many where the decomposition itself is float32
@@ -18,7 +20,7 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
     them the result is `attention` itself, bit by bit.
 
     No singular vectors are needed. With `T^T T + l I = L L^T`, the matrix `Q = T L^-T` satisfies `Q Q^T = T (T^T T +
-    l I)^-1 T^T`, a projector in which a singular value `s` counts `f = s^2 / (s^2 + l)`; with `E = l L^-1 L^-T`,
+    l I)^-1 T^T`, a projector in which a singular value `s` counts `f = s^2 / (s^2 + l)`; with `E = I - Q^T Q`,
     `Q (I + E + E^2 + E^3) Q^T` counts it `1 - (1 - f)^4`. With `l = (tolerance * largest s)^2` a singular value counts
     fully (to 1e-5) from 5 times the tolerance on, and less than 1e-5 below 1/600 of it, where the rounding of float32
     lies. In between lies a smooth step rather than a cut, which keeps gradients finite. Factors are float64 where the
@@ -142,11 +144,15 @@ def _basis_by_cholesky(values, tolerance):
     largest = ops.sqrt(ops.sum(ops.square(ops.stop_gradient(gram)), axis=(-2, -1), keepdims=True))
     # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
     ridge = ops.maximum(ops.square(tolerance) * largest, 1e-60)
-    inverse = inverse_factor(gram + ridge * ops.eye(values.shape[-1], dtype=values.dtype))
-    # Both are at most 1 in norm: what follows needs no float64.
-    basis = ops.cast(ops.matmul(values, _transpose(inverse)), dtype)
-    missing = ops.cast(ops.sqrt(ridge) * inverse, dtype)
-    return basis, ops.matmul(missing, _transpose(missing))
+    gram = gram + ridge * ops.eye(values.shape[-1], dtype=values.dtype)
+    if inside_xla():
+        rows = ops.matmul(inverse_factor(gram), _transpose(values))
+    else:
+        rows = ops.solve_triangular(ops.cholesky(gram), _transpose(values), lower=True)
+    # At most 1 in norm: what follows needs no float64. `E` of the rounded `Q` makes up for the rounding, too.
+    rows = ops.cast(rows, dtype)
+    basis = _transpose(rows)
+    return basis, ops.eye(rows.shape[-2], dtype=dtype) - ops.matmul(rows, basis)
 
 
 def _basis_by_qr(values, tolerance):

@@ -52,8 +52,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("route", ["native", "xla"])
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_the_projection_by_singular_vectors(case, rng):
+def test_it_is_the_projection_by_singular_vectors(case, route, rng, monkeypatch):
+    """Also by the factorisation that is meant for XLA."""
+    monkeypatch.setattr(effective, "inside_xla", lambda: route == "xla")
     values = CASES[case](rng).astype("float32")
     attention = softmax(rng, 7, len(values))
     expected, dimension = by_svd(attention, values)
@@ -173,6 +176,27 @@ def test_gradients_are_those_of_finite_differences(rng):
     ):
         up, down = (loss(attention + s * a, values + s * v) for s in (step, -step))
         assert float(up - down) / (2 * step) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@tensorflow_only
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compilation_by_xla_is_noticed(jit_compile):
+    import tensorflow as tf
+
+    seen = []
+
+    @tf.function(autograph=False)
+    def inner(x):
+        seen.append(effective.inside_xla())
+        return x
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def outer(x):
+        seen.append(effective.inside_xla())
+        return inner(x)
+
+    outer(tf.constant(1.0))
+    assert seen == [jit_compile, jit_compile] and not effective.inside_xla()
 
 
 @tensorflow_only

@@ -235,18 +235,25 @@ def test_a_vocabulary_is_sampled_from_all_inputs():
 @pytest.mark.integration
 def test_a_data_set_is_read_shard_by_shard(tmp_path):
     theirs = pytest.importorskip("tensorflow_datasets")
+    version = theirs.builder("wiki40b/en", data_dir=tmp_path).version  # the one that is looked for
     with theirs.core.registered.skip_registration():
 
         class Wiki40b(theirs.core.GeneratorBasedBuilder):
-            VERSION = theirs.core.Version("1.0.0")
+            VERSION = version
             BUILDER_CONFIGS = [theirs.core.BuilderConfig(name="en")]
 
             def _info(self):
-                features = theirs.features.FeaturesDict({"text": theirs.features.Text()})
+                names = ("text", "wikidata_id", "version_id")
+                features = theirs.features.FeaturesDict({name: theirs.features.Text() for name in names})
                 return theirs.core.DatasetInfo(builder=self, features=features)
 
             def _split_generators(self, dl_manager):
-                return {"train": ((number, {"text": f"One {number}. Two.\n\nThree."}) for number in range(40))}
+                return {"train": self._generate_examples()}
+
+            def _generate_examples(self):
+                for number in range(40):
+                    text = f"One {number}. Two.\n\nThree."
+                    yield number, {"text": text, "wikidata_id": "", "version_id": ""}
 
     options = theirs.download.DownloadConfig(num_shards=3)
     Wiki40b(data_dir=tmp_path, config="en").download_and_prepare(download_config=options)

@@ -67,8 +67,10 @@
   const draw = () => {
     const e = examples[which.value];
     const layer = Number(layerBox.value), n = e.tokens.length;
-    const cell = Math.max(5, Math.min(16, Math.floor(430 / n)));
-    const font = Math.max(7, Math.min(12, cell));
+    // Three beside each other where the page is wide enough, else one below the other.
+    const third = (box.clientWidth - 32) / 3;
+    const room = third > 280 ? third : box.clientWidth;
+    const font = Math.max(7, Math.min(12, Math.floor(room / 1.25 / n)));
     const ink = getComputedStyle(document.body).color;
     const maps = names.map((name) => read(e, name, layer, headBox.value));
     const largest = maps.map((map) => map.reduce((a, v) => Math.max(a, Math.abs(v)), 0) || 1);
@@ -77,6 +79,7 @@
       const context = canvas.getContext("2d");
       context.font = `${font}px system-ui, sans-serif`;
       const margin = Math.ceil(Math.max(...e.tokens.map((t) => context.measureText(t).width))) + 6;
+      const cell = Math.max(3, Math.min(16, Math.floor((room - margin) / n)));
       const size = margin + n * cell, ratio = window.devicePixelRatio || 1;
       canvas.width = canvas.height = size * ratio;
       canvas.style.width = canvas.style.height = `${size}px`;
@@ -119,6 +122,7 @@
   which.addEventListener("change", () => { fill(); draw(); });
   for (const control of [layerBox, headBox, scaleBox]) control.addEventListener("change", draw);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.addEventListener("resize", draw);
   fill();
   draw();
 })();
