@@ -59,7 +59,7 @@ def define(values):
     flags.DEFINE_string("decode_to", "-", "Where these translations go; - for standard output.", **named)
     # None: depends on the model and on one another, see `_options`.
     depend = dict(learning_rate=None, schedule=None, warmup=None)
-    train_flags.define(values, batch=64, epochs=20.0, beta_2=0.98, epsilon=1e-9, weight_decay=1e-4, **depend)
+    train_flags.define(values, batch=64, epochs=20.0, beta_2=0.98, epsilon=1e-9, weight_decay=0.0, **depend)
 
 
 def _options(values, model_options):

@@ -7,6 +7,7 @@ from keras_posenc.utils.xla import inside_xla
 
 BLOCK = 8  # up to this size XLA factors a Gram matrix itself; larger ones it would expand into slow loops
 EPSILON = 1.1920929e-07  # of float32
+SHARE = 0.5  # of the squared tolerance that the ridge is
 FLOOR = 128  # the default tolerance is at least so many epsilons, well above the rounding of short sequences
 FLOOR_FLOAT32 = 1024  # and so many where the decomposition itself is float32
 
@@ -21,8 +22,8 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
 
     No singular vectors are needed. With `T^T T + l I = L L^T`, the matrix `Q = T L^-T` satisfies `Q Q^T = T (T^T T +
     l I)^-1 T^T`, a projector in which a singular value `s` counts `f = s^2 / (s^2 + l)`; with `E = I - Q^T Q`,
-    `Q (I + E + E^2 + E^3) Q^T` counts it `1 - (1 - f)^4`. With `l = (tolerance * largest s)^2` a singular value counts
-    fully (to 1e-5) from 5 times the tolerance on, and less than 1e-5 below 1/600 of it, where the rounding of float32
+    `Q (I + E + E^2) Q^T` counts it `1 - (1 - f)^3`. With `l = (tolerance * largest s)^2 / 2` a singular value counts
+    fully (to 1e-5) from 5 times the tolerance on, and less than 1e-5 below 1/800 of it, where the rounding of float32
     lies. In between lies a smooth step rather than a cut, which keeps gradients finite. Factors are float64 where the
     backend has it; in JAX without x64, `L` comes from a QR decomposition of `[T; sqrt(l) I]`, which does not square
     the condition number: rounding is then amplified by the condition number of `T`, and the default tolerance larger.
@@ -49,14 +50,13 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
     Reference: Brunner et al., 2020 (arXiv:1908.04211), section 3.4; Sun and Marasovic, 2021 (arXiv:2105.08855).
     """
     attention, values, mask = _prepare(attention, values, padding_mask)
-    basis, missing = _ridge_basis(values, mask, tolerance, constrained)
-    square = ops.matmul(missing, missing)
-    sharpened = basis + ops.matmul(basis, missing + square + ops.matmul(square, missing))
-    projected = ops.matmul(ops.matmul(attention, sharpened), _transpose(basis))
-    if mask is None and values.shape[-2] is not None and values.shape[-2] > basis.shape[-1]:
+    rows, missing = _ridge_basis(values, mask, tolerance, constrained)
+    sharpened = rows + ops.matmul(missing + ops.matmul(missing, missing), rows)
+    projected = ops.matmul(_product(attention, sharpened, second=True), rows)
+    if mask is None and values.shape[-2] is not None and values.shape[-2] > rows.shape[-2]:
         return projected  # more tokens than columns: there is a null space
     # The columns of padding are 0 already, as their values are.
-    raw = (_rank(square) >= _count(values, mask))[..., None, None]
+    raw = (_rank(missing) >= _count(values, mask))[..., None, None]
     return ops.where(raw if mask is None else ops.logical_and(raw, _transpose(mask) > 0), attention, projected)
 
 
@@ -77,7 +77,7 @@ def null_dimension(values, padding_mask=None, tolerance=None, constrained=False)
     """
     _, values, mask = _prepare(None, values, padding_mask)
     _, missing = _ridge_basis(values, mask, tolerance, constrained)
-    return ops.cast(_count(values, mask) - _rank(ops.matmul(missing, missing)), "int32")
+    return ops.cast(_count(values, mask) - _rank(missing), "int32")
 
 
 def _prepare(attention, values, padding_mask):
@@ -113,7 +113,7 @@ def _prepare(attention, values, padding_mask):
 
 
 def _ridge_basis(values, mask, tolerance, constrained):
-    """`Q = T L^-T` and `E = I - Q^T Q`, for `L L^T = T^T T + l I`."""
+    """`Q^T = L^-1 T^T` and `E = I - Q^T Q`, for `L L^T = T^T T + l I`."""
     size = values.shape[-1]
     if constrained:
         values = ops.concatenate([values, _ones_column(values, mask)], axis=-1)
@@ -140,19 +140,18 @@ def _ones_column(values, mask):
 def _basis_by_cholesky(values, tolerance):
     dtype = values.dtype
     values = ops.cast(values, "float64")
-    gram = ops.matmul(_transpose(values), values)
+    gram = _product(values, values, first=True)
     largest = ops.sqrt(ops.sum(ops.square(ops.stop_gradient(gram)), axis=(-2, -1), keepdims=True))
     # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
-    ridge = ops.maximum(ops.square(tolerance) * largest, 1e-60)
+    ridge = ops.maximum(SHARE * ops.square(tolerance) * largest, 1e-60)
     gram = gram + ridge * ops.eye(values.shape[-1], dtype=values.dtype)
     if inside_xla():
-        rows = ops.matmul(inverse_factor(gram), _transpose(values))
+        rows = _product(inverse_factor(gram), values, second=True)
     else:
         rows = ops.solve_triangular(ops.cholesky(gram), _transpose(values), lower=True)
     # At most 1 in norm: what follows needs no float64. `E` of the rounded `Q` makes up for the rounding, too.
     rows = ops.cast(rows, dtype)
-    basis = _transpose(rows)
-    return basis, ops.eye(rows.shape[-2], dtype=dtype) - ops.matmul(rows, basis)
+    return rows, ops.eye(rows.shape[-2], dtype=dtype) - _product(rows, rows, second=True)
 
 
 def _basis_by_qr(values, tolerance):
@@ -160,11 +159,11 @@ def _basis_by_qr(values, tolerance):
     values = _scaled(values, ops.max(ops.abs(values), axis=(-2, -1), keepdims=True))  # no square overflows then
     gram = ops.matmul(_transpose(values), values)
     values = _scaled(values, ops.sqrt(ops.sqrt(ops.sum(ops.square(gram), axis=(-2, -1), keepdims=True))))
-    eye = ops.broadcast_to(tolerance * ops.eye(values.shape[-1], dtype=values.dtype), ops.shape(gram))
+    eye = ops.broadcast_to(SHARE**0.5 * tolerance * ops.eye(values.shape[-1], dtype=values.dtype), ops.shape(gram))
     both, _ = ops.qr(ops.concatenate([values, eye], axis=-2))
     keys = ops.shape(values)[-2]
     lower = both[..., keys:, :]
-    return both[..., :keys, :], ops.matmul(_transpose(lower), lower)
+    return _transpose(both[..., :keys, :]), ops.matmul(_transpose(lower), lower)
 
 
 def _scaled(values, size):
@@ -192,9 +191,9 @@ def inverse_factor(matrix):
     return ops.concatenate([upper, ops.concatenate([corner, second], axis=-1)], axis=-2)
 
 
-def _rank(square):
-    """Number of singular values that count: the trace of `I - E^4`, rounded, from the square of `E`."""
-    return square.shape[-1] - ops.round(ops.sum(ops.square(ops.stop_gradient(square)), axis=(-2, -1)))
+def _rank(missing):
+    """Number of singular values that count: the trace of `I - E^2`, rounded."""
+    return missing.shape[-1] - ops.round(ops.sum(ops.square(ops.stop_gradient(missing)), axis=(-2, -1)))
 
 
 def _count(values, mask):
@@ -206,6 +205,15 @@ def _count(values, mask):
 
 def _transpose(x):
     return ops.swapaxes(x, -1, -2)
+
+
+def _product(a, b, first=False, second=False):
+    """`a b` with the first or second matrix transposed, which TensorFlow does without making the transpose."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.matmul(a, b, transpose_a=first, transpose_b=second)
+    return ops.matmul(_transpose(a) if first else a, _transpose(b) if second else b)
 
 
 def _has_float64():

@@ -91,13 +91,11 @@ class Runner:
 
     def _compute(self, inputs):
         found = self.backbone(inputs, return_intermediates=True, training=False)
-        attention, values = ops.stack(found["attention"], axis=1), ops.stack(found["values"], axis=1)
-        return {
-            "hidden_states": ops.stack(found["hidden_states"], axis=1),
-            "attention": attention,
-            "values": values,
-            "effective": effective_attention(attention, values, inputs.get("padding_mask")),
-        }
+        mask = inputs.get("padding_mask")
+        # Layer by layer: what a layer needs stays in the caches.
+        found["effective"] = [effective_attention(*layer, mask) for layer in zip(found["attention"], found["values"])]
+        names = ("hidden_states", "attention", "values", "effective")
+        return {name: ops.stack(found[name], axis=1) for name in names}
 
     def __call__(self, inputs, indices=None):
         count, length = np.shape(inputs["token_ids"])

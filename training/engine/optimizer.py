@@ -34,7 +34,7 @@ def make(model, options, total):
     """
     optimizer = AdamW(
         schedules.make(options, total),
-        weight_decay=options.weight_decay or None,
+        weight_decay=options.weight_decay,
         beta_2=options.beta_2,
         epsilon=options.epsilon,
         use_ema=options.ema is not None,
