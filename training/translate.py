@@ -8,7 +8,7 @@ best checkpoint, or with the mean of the last ones (`--average`), and scored by 
 `results.json`, `translations/`, and `model/`, which `keras_posenc.checkpoints.load` opens and `--decode` uses.
 
 Defaults are those of Vaswani et al. for `transformer_base`: Adam with betas 0.9 and 0.98, the schedule `noam` with
-factor 1 and 4000 steps of warm-up, label smoothing 0.1; weight decay is 1e-4. Smaller models have `inverse_sqrt` with
+factor 1 and 4000 steps of warm-up, label smoothing 0.1, no weight decay. Smaller models have `inverse_sqrt` with
 a peak of 1e-3 after a tenth of all steps. Killed and started again, it goes on where it stopped.
 """
 

@@ -139,16 +139,16 @@ def _ones_column(values, mask):
 
 def _basis_by_cholesky(values, tolerance):
     dtype = values.dtype
-    values = ops.cast(values, "float64")
-    gram = _product(values, values, first=True)
+    columns = ops.cast(_transpose(values), "float64")
+    gram = _product(columns, columns, second=True)
     largest = ops.sqrt(ops.sum(ops.square(ops.stop_gradient(gram)), axis=(-2, -1), keepdims=True))
     # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
     ridge = ops.maximum(SHARE * ops.square(tolerance) * largest, 1e-60)
-    gram = gram + ridge * ops.eye(values.shape[-1], dtype=values.dtype)
+    gram = gram + ridge * ops.eye(values.shape[-1], dtype="float64")
     if inside_xla():
-        rows = _product(inverse_factor(gram), values, second=True)
+        rows = ops.matmul(inverse_factor(gram), columns)
     else:
-        rows = ops.solve_triangular(ops.cholesky(gram), _transpose(values), lower=True)
+        rows = ops.solve_triangular(ops.cholesky(gram), columns, lower=True)
     # At most 1 in norm: what follows needs no float64. `E` of the rounded `Q` makes up for the rounding, too.
     rows = ops.cast(rows, dtype)
     return rows, ops.eye(rows.shape[-2], dtype=dtype) - _product(rows, rows, second=True)
