@@ -15,34 +15,10 @@ from keras_posenc.analysis.study.store import Store, fingerprint
 from keras_posenc.analysis.study.tables import write_csv, write_json, write_tables
 from keras_posenc.analysis.study.texts import add_tags, read_texts
 from keras_posenc.checkpoints import installed
+from keras_posenc.utils.arguments import amount, count, names_of
 from keras_posenc.utils.progress import Progress
 
 DEFAULTS = Options()
-
-
-def _count(text):
-    """An argparse type: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
-
-
-def _amount(text):
-    """An argparse type: a whole number of at least 0."""
-    return 0 if text == "0" else _count(text)
-
-
-def _names(known):
-    """An argparse type: names joined by commas."""
-
-    def parse(text):
-        names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-        unknown = [name for name in names if name not in known]
-        if unknown or not names:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or repr(text)}; known: {', '.join(known)}")
-        return names
-
-    return parse
 
 
 def parser():
@@ -70,43 +46,41 @@ def parser():
     tags = made.add_mutually_exclusive_group()
     tags.add_argument("--tags", type=Path, metavar="FILE", help="part-of-speech tags, a line for each line of --text")
     tags.add_argument("--tagger", type=Path, metavar="FILE", help="CoNLL-U to fit a tagger on, for a text without tags")
-    add("--limit", type=_count, metavar="N", help="use the first N texts")
+    add("--limit", type=count, metavar="N", help="use the first N texts")
     add("--task", default=None, metavar="NAME", help="name of the texts in tables (default: the file's)")
     add(
         "--analyses",
-        type=_names(ANALYSES),
+        type=names_of("analysis", ANALYSES),
         default=DEFAULTS.analyses,
         metavar="A,B",
         help=f"of {', '.join(ANALYSES)} (default: all)",
     )
-    add("--max-length", type=_count, default=DEFAULTS.max_length, metavar="N", help="tokens of a text (%(default)s)")
+    add("--max-length", type=count, default=DEFAULTS.max_length, metavar="N", help="tokens of a text (%(default)s)")
     add(
         "--maps",
-        type=_names(MAPS),
+        type=names_of("map", list(MAPS)),
         default=DEFAULTS.maps,
         metavar="A,B",
         help=f"of identifiability: {', '.join(MAPS)} (default: {','.join(DEFAULTS.maps)})",
     )
-    add("--folds", type=_count, default=DEFAULTS.folds, metavar="N", help="of identifiability (%(default)s)")
+    add("--folds", type=count, default=DEFAULTS.folds, metavar="N", help="of identifiability (%(default)s)")
     for name, what in (("identified", "identifiability"), ("attributed", "attribution"), ("ranked", "ranks of scores")):
         default = getattr(DEFAULTS, name)
-        add(f"--{name}", type=_count, default=default, metavar="N", help=f"texts for {what}, at most (%(default)s)")
+        add(f"--{name}", type=count, default=default, metavar="N", help=f"texts for {what}, at most (%(default)s)")
     add("--method", choices=("random", "exact"), default=DEFAULTS.method, help="of attribution (%(default)s)")
-    add("--probes", type=_count, default=DEFAULTS.probes, metavar="N", help="random directions a token (%(default)s)")
-    add(
-        "--pattern-maps", type=_count, default=DEFAULTS.pattern_maps, metavar="N", help="maps to train on (%(default)s)"
-    )
+    add("--probes", type=count, default=DEFAULTS.probes, metavar="N", help="random directions a token (%(default)s)")
+    add("--pattern-maps", type=count, default=DEFAULTS.pattern_maps, metavar="N", help="maps to train on (%(default)s)")
     add(
         "--labelled-maps", type=Path, metavar="NPZ", help="maps (maps, n, n), labels and padding_mask, for the patterns"
     )
     add(
         "--examples",
-        type=_amount,
+        type=amount,
         default=DEFAULTS.examples,
         metavar="N",
         help="texts whose maps are shown (%(default)s)",
     )
-    add("--seed", type=_amount, default=DEFAULTS.seed, metavar="N", help="(%(default)s)")
+    add("--seed", type=amount, default=DEFAULTS.seed, metavar="N", help="(%(default)s)")
     add("--fresh", action="store_true", help="throw away what an earlier run left in --output")
     return made
 

@@ -11,32 +11,11 @@ from keras_posenc import encodings
 from keras_posenc.benchmark import cost, effective, linear, models, report
 from keras_posenc.benchmark.store import Store
 from keras_posenc.layers.stack import SHARING
+from keras_posenc.utils.arguments import count, names_of
 from keras_posenc.utils.progress import Progress
 
 TASKS = (*cost.TASKS, "linear", "effective")
 DEFAULTS = cost.Settings()
-
-
-def _list_of(what, known):
-    """An argparse type: names joined by commas, or `all`."""
-
-    def parse(text):
-        names = list(known) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
-        unknown = [name for name in names if name not in known]
-        if unknown or not names:
-            raise argparse.ArgumentTypeError(
-                f"unknown {what} {', '.join(map(repr, unknown)) or repr(text)}; known: {', '.join(known)}"
-            )
-        return list(dict.fromkeys(names))
-
-    return parse
-
-
-def _count(text):
-    """An argparse type: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
 
 
 def parser():
@@ -47,43 +26,43 @@ def parser():
         "effective attention. Without options it measures everything: one to two hours on two cores.",
     )
     add = made.add_argument
-    add("--models", type=_list_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
+    add("--models", type=names_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
     add(
         "--positions",
-        type=_list_of("encoding", encodings.names()),
+        type=names_of("encoding", encodings.names()),
         default="all",
         metavar="A,B",
         help="registered encodings (default: all)",
     )
     add(
         "--modes",
-        type=_list_of("mode", models.MODES),
+        type=names_of("mode", models.MODES),
         default="all",
         metavar="A,B",
         help="of graph, xla (default: all)",
     )
-    add("--tasks", type=_list_of("task", TASKS), metavar="A,B", help=f"of {', '.join(TASKS)} (default: all)")
+    add("--tasks", type=names_of("task", TASKS), metavar="A,B", help=f"of {', '.join(TASKS)} (default: all)")
     add("--linear", action="store_true", help="short for --tasks linear")
     add("--quick", action="store_true", help="BERT_SMALL, inference only, 5 rounds, unless other options say otherwise")
-    add("--rounds", type=_count, metavar="N", help=f"rounds of inference (default: {DEFAULTS.rounds})")
+    add("--rounds", type=count, metavar="N", help=f"rounds of inference (default: {DEFAULTS.rounds})")
     add(
         "--training-rounds",
-        type=_count,
+        type=count,
         default=DEFAULTS.training_rounds,
         metavar="N",
         help="rounds of training (default: %(default)s)",
     )
-    add("--batch", type=_count, default=DEFAULTS.batch, metavar="N", help="batch at inference (default: %(default)s)")
+    add("--batch", type=count, default=DEFAULTS.batch, metavar="N", help="batch at inference (default: %(default)s)")
     add(
         "--training-batch",
-        type=_count,
+        type=count,
         default=DEFAULTS.training_batch,
         metavar="N",
         help="batch in training (default: %(default)s)",
     )
     add(
         "--length",
-        type=_count,
+        type=count,
         default=DEFAULTS.length,
         metavar="N",
         help="tokens of a sequence, at most 512 (default: %(default)s)",
@@ -94,7 +73,7 @@ def parser():
         default=DEFAULTS.sharing,
         help="of position weights over heads or layers (default: %(default)s)",
     )
-    add("--threads", type=_count, metavar="N", help="threads of TensorFlow (default: one per core)")
+    add("--threads", type=count, metavar="N", help="threads of TensorFlow (default: one per core)")
     add("--output", type=Path, metavar="DIR", help="where results.json, table.txt and the plots go")
     add("--fresh", action="store_true", help="measure again what an interrupted run left in --output")
     return made

@@ -7,25 +7,14 @@ from pathlib import Path
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints import installed
 from keras_posenc.conversion import study
+from keras_posenc.utils.arguments import amount, count
 
 SHORTEST = 8  # tokens that a text must have to be used
 
 
-def _count(text):
-    """An argparse type: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
-
-
-def _amount(text):
-    """An argparse type: a whole number of at least 0."""
-    return 0 if text == "0" else _count(text)
-
-
 def _counts(text):
     """An argparse type: whole numbers of at least 1, joined by commas, sorted."""
-    return sorted({_count(part.strip()) for part in text.split(",")})
+    return sorted({count(part.strip()) for part in text.split(",")})
 
 
 def parser():
@@ -48,17 +37,17 @@ def parser():
     add("--output", type=Path, required=True, metavar="DIR", help="where tables and pictures go")
     add("--kernels", type=_counts, default="1,3,5", metavar="A,B", help="kernels of TISA (default: %(default)s)")
     add("--ranks", type=_counts, default="8,16,32,64,128", metavar="A,B", help="of DIET-ABS (default: %(default)s)")
-    add("--length", type=_count, default=64, metavar="N", help="positions, and tokens of a text (default: %(default)s)")
-    add("--sentences", type=_count, default=32, metavar="N", help="texts to compare outputs on (default: %(default)s)")
+    add("--length", type=count, default=64, metavar="N", help="positions, and tokens of a text (default: %(default)s)")
+    add("--sentences", type=count, default=32, metavar="N", help="texts to compare outputs on (default: %(default)s)")
     add(
         "--calibration",
-        type=_amount,
+        type=amount,
         default=128,
         metavar="N",
         help="further texts to calibrate on, 0 for none (default: %(default)s)",
     )
     add("--save", metavar="NAME", help="also save this converted model in --output, e.g. tisa-5-calibrated")
-    add("--seed", type=_amount, default=0, metavar="N", help="of masks, fits and shuffles (default: %(default)s)")
+    add("--seed", type=amount, default=0, metavar="N", help="of masks, fits and shuffles (default: %(default)s)")
     return made
 
 

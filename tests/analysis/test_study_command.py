@@ -105,8 +105,8 @@ def read(path):
         (["--checkpoint", "nowhere"], "nowhere does not exist"),
         (["--text", "nowhere"], "nowhere is no file"),
         (["--columns", "a,b,c"], "one column or two"),
-        (["--analyses", "attention,else"], "unknown: else"),
-        (["--maps", "quadratic"], "unknown: quadratic"),
+        (["--analyses", "attention,else"], "unknown analysis 'else'"),
+        (["--maps", "quadratic"], "unknown map 'quadratic'"),
         (["--max-length", "2"], "at least 3"),
         (["--tags", "nowhere"], "nowhere is no file"),
     ],
@@ -121,7 +121,7 @@ def test_wrong_options_are_named_before_any_work(folders, tmp_path, capsys, chan
 def test_what_cannot_be_studied_is_said(folders, tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(SystemExit, match="no text that can be used"):
-        main(arguments(folders, tmp_path / "out", "--text", str(tmp_path / "empty.txt")))
+        main(arguments(folders, tmp_path / "out", "--text", str(tmp_path / "empty.txt"), "--columns", "1"))
     linformer = save(tmp_path / "linformer", num_keys=4)
     with pytest.raises(SystemExit, match="Linformer are mixtures of tokens"):
         main(arguments(folders, tmp_path / "out", "--checkpoint", str(linformer)))
