@@ -14,13 +14,12 @@ import keras_posenc
 import training
 from keras_posenc import encodings
 
-BINARIES = ("training.finetune",)
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 MODULES = [
     module.name
     for package in (keras_posenc, training)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    if not module.name.endswith("__main__") and module.name not in BINARIES  # flags can be defined once only
+    if not module.name.endswith("__main__")
 ]
 
 

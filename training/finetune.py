@@ -18,22 +18,26 @@ from training.engine import flags as train_flags
 from training.metrics import glue as glue_metrics
 from training.tasks.classify import Classify
 
-FLAGS = flags.FLAGS
 WORD_ORDER = "word_order:"
 PAPER_RATES = ("1e-5", "2e-5", "3e-5", "4e-5")
 
-known = ", ".join(glue.TASKS)
-flags.DEFINE_string("task", None, f"{known}, custom:NAME, word_order:acceptability or word_order:entailment.")
-flags.DEFINE_string("data_dir", None, "Folder with GLUE's official files, or of TensorFlow Datasets.")
-flags.DEFINE_bool("tfds", False, "Read the task from TensorFlow Datasets.")
-flags.DEFINE_bool("download", False, "Let TensorFlow Datasets download what is not prepared.")
-flags.DEFINE_list("learning_rates", None, f"Sweep, e.g. {','.join(PAPER_RATES)}; else --learning_rate.")
-flags.DEFINE_integer("runs", 1, "Runs of each learning rate, with seeds --seed, --seed + 1, ...", lower_bound=1)
-flags.DEFINE_integer("max_length", 128, "Tokens of an example.", lower_bound=8)
-flags.DEFINE_bool("static", None, "All batches of --max_length tokens; the default on TPU.")
-flags.DEFINE_bool("skip_bad_rows", False, "Leave rows out that cannot be read, instead of stopping at the first.")
-model_flags.define()
-train_flags.define(batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1)
+
+def define(values):
+    """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
+    named = dict(flag_values=values)
+    known = ", ".join(glue.TASKS)
+    tasks = f"{known}, custom:NAME, word_order:acceptability or word_order:entailment."
+    flags.DEFINE_string("task", None, tasks, **named)
+    flags.DEFINE_string("data_dir", None, "Folder with GLUE's official files, or of TensorFlow Datasets.", **named)
+    flags.DEFINE_bool("tfds", False, "Read the task from TensorFlow Datasets.", **named)
+    flags.DEFINE_bool("download", False, "Let TensorFlow Datasets download what is not prepared.", **named)
+    flags.DEFINE_list("learning_rates", None, f"Sweep, e.g. {','.join(PAPER_RATES)}; else --learning_rate.", **named)
+    flags.DEFINE_integer("runs", 1, "Runs of each learning rate, with seeds --seed, --seed + 1, ...", 1, **named)
+    flags.DEFINE_integer("max_length", 128, "Tokens of an example.", 8, **named)
+    flags.DEFINE_bool("static", None, "All batches of --max_length tokens; the default on TPU and with XLA.", **named)
+    flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be read, instead of stopping.", **named)
+    model_flags.define(values)
+    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1)
 
 
 def load(task, data_dir, from_tfds=False, download=False, skip=False, seed=0):
@@ -68,43 +72,43 @@ def scoring(task, label_names):
     return lambda predictions, labels: glue_metrics.evaluate(name, predictions, labels, label_names), names[0]
 
 
-def main(_):
-    if FLAGS.task is None or FLAGS.output is None:
-        raise app.UsageError("--task and --output are needed.")
-    try:
-        _run()
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
-def _run():
-    options = train_flags.options()
-    rates = [float(rate) for rate in FLAGS.learning_rates or [options.learning_rate]]
+def run(values):
+    """Trains as the parsed flags say. Returns the results."""
+    if values.task is None or values.output is None:
+        raise ValueError("--task and --output are needed.")
+    options = train_flags.options(values)
+    rates = [float(rate) for rate in values.learning_rates or [options.learning_rate]]
     strategy = engine.start(options)
-    is_word_order = FLAGS.task.startswith(WORD_ORDER)
-    tokenizer = WordPiece(word_order.vocabulary()) if is_word_order else None
-    source = model_flags.source(FLAGS, tokenizer)
-    train, evaluations = load(FLAGS.task, FLAGS.data_dir, FLAGS.tfds, FLAGS.download, FLAGS.skip_bad_rows)
+    is_word_order = values.task.startswith(WORD_ORDER)
+    source = model_flags.source(values, WordPiece(word_order.vocabulary()) if is_word_order else None)
+    train, evaluations = load(values.task, values.data_dir, values.tfds, values.download, values.skip_bad_rows)
     options.validate(strategy.num_replicas_in_sync, len(train))
-    measure, primary = scoring(FLAGS.task, train.label_names)
+    measure, primary = scoring(values.task, train.label_names)
     primary = f"{next(iter(evaluations))}/{primary}"
-    static = options.strategy == "tpu" if FLAGS.static is None else FLAGS.static
+    static = (options.strategy == "tpu" or options.xla) if values.static is None else values.static
 
     def make_task(seed):
-        return Classify(
-            source, train, evaluations, measure, primary, options.batch, FLAGS.max_length, static or options.xla, seed
-        )
+        return Classify(source, train, evaluations, measure, primary, options.batch, values.max_length, static, seed)
 
-    seeds = range(options.seed, options.seed + FLAGS.runs)
-    trials = sweep.run(make_task, options, FLAGS.output, rates, seeds, strategy)
-    found = sweep.write(trials, primary, FLAGS.output, task=FLAGS.task)
+    seeds = range(options.seed, options.seed + values.runs)
+    trials = sweep.run(make_task, options, values.output, rates, seeds, strategy)
+    found = sweep.write(trials, primary, values.output, task=values.task)
     best = sweep.best_trial([trial for trial in trials if trial.learning_rate == found["learning_rate"]])
-    folder = Path(FLAGS.output) / "model"
+    folder = Path(values.output) / "model"
     model = engine.restore(make_task(best.seed).build_model(), str(best.folder))
     checkpoints.save(model, folder, source.tokenizer, overwrite=True)
     print(sweep.table(trials, primary))
     print(f"The best model, seed {best.seed}, is in {folder}")
+    return found
+
+
+def main(_):
+    try:
+        run(flags.FLAGS)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":
+    define(flags.FLAGS)
     app.run(main)
