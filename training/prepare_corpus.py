@@ -14,10 +14,15 @@ from training.corpus import flags as corpus_flags
 from training.corpus import running
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("output", None, "Folder of the corpus, which must not have one.")
-flags.DEFINE_string("tokenizer", None, "Folder of a vocabulary, e.g. that of a checkpoint or of another corpus.")
-corpus_flags.define()
-flags.adopt_module_key_flags(corpus_flags)
+
+
+def define(values):
+    """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
+    named = dict(flag_values=values)
+    flags.DEFINE_string("output", None, "Folder of the corpus, which must not have one.", **named)
+    pieces = "Folder of a vocabulary, e.g. that of a checkpoint or of another corpus."
+    flags.DEFINE_string("tokenizer", None, pieces, **named)
+    corpus_flags.define(values)
 
 
 def main(arguments):
@@ -48,4 +53,6 @@ def _run(beam):
 
 
 if __name__ == "__main__":
+    define(FLAGS)
+    flags.adopt_module_key_flags(corpus_flags)
     app.run(main)

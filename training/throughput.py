@@ -28,16 +28,19 @@ from training.engine.trainer import Trainer
 from training.tasks.masked_lm import MaskedLanguageModel
 from training.tasks.models import ModelSource
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "bert_small", "Size of both models.")
-flags.DEFINE_integer("batch", 32, "Rows of a step.")
-flags.DEFINE_integer("length", 128, "Tokens of a row.")
-flags.DEFINE_integer("vocabulary_size", 30522, "Of both models.")
-flags.DEFINE_integer("rounds", 8, "Measured rounds, after one that traces and compiles.", lower_bound=1)
-flags.DEFINE_integer("round_steps", 5, "Steps of each model in a round.", lower_bound=1)
-flags.DEFINE_bool("xla", False, "Compile both with XLA.")
-flags.DEFINE_bool("single_steps", False, "Let keras-hub make one step at a time, as `fit` does unless told otherwise.")
-flags.DEFINE_string("output", None, "JSON file for the figures.")
+
+def define(values):
+    """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
+    named = dict(flag_values=values)
+    flags.DEFINE_string("model", "bert_small", "Size of both models.", **named)
+    flags.DEFINE_integer("batch", 32, "Rows of a step.", 1, **named)
+    flags.DEFINE_integer("length", 128, "Tokens of a row.", 8, **named)
+    flags.DEFINE_integer("vocabulary_size", 30522, "Of both models.", 100, **named)
+    flags.DEFINE_integer("rounds", 8, "Measured rounds, after one that traces and compiles.", 1, **named)
+    flags.DEFINE_integer("round_steps", 5, "Steps of each model in a round.", 1, **named)
+    flags.DEFINE_bool("xla", False, "Compile both with XLA.", **named)
+    flags.DEFINE_bool("single_steps", False, "Let keras-hub make one step at a time, fit's default.", **named)
+    flags.DEFINE_string("output", None, "JSON file for the figures.", **named)
 
 
 class Words:
@@ -188,22 +191,15 @@ def report(found):
 
 
 def main(_):
-    execution = 1 if FLAGS.single_steps else None
-    found = measure(
-        FLAGS.model,
-        FLAGS.batch,
-        FLAGS.length,
-        FLAGS.vocabulary_size,
-        FLAGS.rounds,
-        FLAGS.round_steps,
-        FLAGS.xla,
-        execution,
-    )
+    values = flags.FLAGS
+    names = ("model", "batch", "length", "vocabulary_size", "rounds", "round_steps", "xla")
+    found = measure(*(values[name].value for name in names), 1 if values.single_steps else None)
     print(report(found))
-    if FLAGS.output is not None:
-        with open(FLAGS.output, "w", encoding="utf-8") as file:
+    if values.output is not None:
+        with open(values.output, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
 
 
 if __name__ == "__main__":
+    define(flags.FLAGS)
     app.run(main)

@@ -15,7 +15,7 @@ from keras_posenc.analysis.running import Runner
 from keras_posenc.analysis.similarity import CorrelationByLength, SimilarityOfModels
 from keras_posenc.analysis.structure import position_cosines, position_gram, position_shifts, positional_sections
 from keras_posenc.analysis.tagging import ProbeTagger, read_conllu
-from keras_posenc.analysis.token_types import AttentionByType, token_types
+from keras_posenc.analysis.token_types import AttentionByType
 
 __all__ = [
     "AttentionByType",
@@ -42,5 +42,4 @@ __all__ = [
     "positional_sections",
     "read_conllu",
     "summed_norms",
-    "token_types",
 ]

@@ -73,7 +73,7 @@ class Runner:
     Args:
         model: a `Bert` or a model with a head around one.
 
-    >>> model = keras_posenc.models.Bert(100, 2, 2, 16, 32, max_length=16)
+    >>> model = keras_posenc.models.build("bert_tiny", max_length=16)
     >>> batch = keras_posenc.analysis.Runner(model)(
     ...     {"token_ids": np.ones((3, 5), "int32"), "padding_mask": np.ones((3, 5), "int32")}
     ... )

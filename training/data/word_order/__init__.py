@@ -6,7 +6,7 @@ question has two equally good answers. Nothing is downloaded; a seed gives the s
 
 >>> from training.data import word_order
 >>> train = word_order.load("entailment", "train", size=4)
->>> sorted(train.labels)
+>>> sorted(train.labels.tolist())
 [0, 0, 1, 1]
 """
 
