@@ -1,15 +1,16 @@
 """Effective attention: the part of an attention matrix that reaches the output of its head."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.utils.xla import inside_xla
 
 BLOCK = 8  # up to this size XLA factors a Gram matrix itself; larger ones it would expand into slow loops
 EPSILON = 1.1920929e-07  # of float32
-SHARE = 0.5  # of the squared tolerance that the ridge is
 FLOOR = 128  # the default tolerance is at least so many epsilons, well above the rounding of short sequences
-FLOOR_FLOAT32 = 1024  # and so many where the decomposition itself is float32
+SHARE = 1 / 3  # of the tolerance that a ridge is
+SAFE = 32  # a ridge is at least so many epsilons of the dtype, or a factorisation could fail
 
 
 def effective_attention(attention, values, padding_mask=None, tolerance=None, constrained=False):
@@ -20,13 +21,13 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
     sum to one. Sequences of at most `head size` tokens whose values are linearly independent have no null space; for
     them the result is `attention` itself, bit by bit.
 
-    No singular vectors are needed. With `T^T T + l I = L L^T`, the matrix `Q = T L^-T` satisfies `Q Q^T = T (T^T T +
-    l I)^-1 T^T`, a projector in which a singular value `s` counts `f = s^2 / (s^2 + l)`; with `E = I - Q^T Q`,
-    `Q (I + E + E^2) Q^T` counts it `1 - (1 - f)^3`. With `l = (tolerance * largest s)^2 / 2` a singular value counts
-    fully (to 1e-5) from 5 times the tolerance on, and less than 1e-5 below 1/800 of it, where the rounding of float32
-    lies. In between lies a smooth step rather than a cut, which keeps gradients finite. Factors are float64 where the
-    backend has it; in JAX without x64, `L` comes from a QR decomposition of `[T; sqrt(l) I]`, which does not square
-    the condition number: rounding is then amplified by the condition number of `T`, and the default tolerance larger.
+    No singular vectors are needed. With `T^T T + l ||T^T T|| I = L L^T`, the columns of `Q = T L^-T` span the range of
+    `T` and are orthonormal but for what the ridge `l` and the rounding of a Gram matrix take from small singular
+    values. Doing the same to `Q` makes up for it: the singular value `s` of `T`, relative to the largest, then counts
+    `s^2 / (s^2 + l^2)` in `A Q Q^T`, with `l` a third of the tolerance. That is half at `l`, 0.999 at ten times the
+    tolerance, and a smooth step rather than a cut, which keeps gradients finite. All is float32: rounding moves the
+    result by about the condition number of `T` times the epsilon, as much as the rounding of `T` itself does, and
+    `A_eff T` not at all (the factorisations are backward stable).
 
     Args:
         attention: `(batch, ..., queries, keys)`, rows sum to one over the tokens.
@@ -34,8 +35,8 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
         padding_mask: `(batch, keys)`, 1 for tokens and 0 for padding. Padding is removed before the decomposition,
             and its columns of the result are 0.
         tolerance: singular values below `tolerance` times the largest count as 0; by default `max(tokens, head size,
-            128)` times the epsilon of float32. The largest is estimated by `||T^T T||_F^(1/2)`, which is at most
-            `(head size)^(1/4)` times too large.
+            128)` times the epsilon of float32. The square of the largest is estimated by the largest sum of a row of
+            `|T^T T|`, which is at most `(head size)^(1/2)` times too large.
         constrained: use the null space of `[T, 1]`, so that rows sum to what the rows of `attention` sum to.
 
     Returns: like `attention`, float32 (float64 if `attention` is).
@@ -50,13 +51,12 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
     Reference: Brunner et al., 2020 (arXiv:1908.04211), section 3.4; Sun and Marasovic, 2021 (arXiv:2105.08855).
     """
     attention, values, mask = _prepare(attention, values, padding_mask)
-    rows, missing = _ridge_basis(values, mask, tolerance, constrained)
-    sharpened = rows + ops.matmul(missing + ops.matmul(missing, missing), rows)
-    projected = ops.matmul(_product(attention, sharpened, second=True), rows)
+    rows = _basis(values, mask, tolerance, constrained)
+    projected = ops.matmul(_product(attention, rows, second=True), rows)
     if mask is None and values.shape[-2] is not None and values.shape[-2] > rows.shape[-2]:
         return projected  # more tokens than columns: there is a null space
     # The columns of padding are 0 already, as their values are.
-    raw = (_rank(missing) >= _count(values, mask))[..., None, None]
+    raw = (_rank(rows) >= _count(values, mask))[..., None, None]
     return ops.where(raw if mask is None else ops.logical_and(raw, _transpose(mask) > 0), attention, projected)
 
 
@@ -76,8 +76,8 @@ def null_dimension(values, padding_mask=None, tolerance=None, constrained=False)
     At least `tokens - head size` (`tokens - head size - 1` if `constrained`). Arguments as in `effective_attention`.
     """
     _, values, mask = _prepare(None, values, padding_mask)
-    _, missing = _ridge_basis(values, mask, tolerance, constrained)
-    return ops.cast(_count(values, mask) - _rank(missing), "int32")
+    rows = _basis(values, mask, tolerance, constrained)
+    return ops.cast(_count(values, mask) - _rank(rows), "int32")
 
 
 def _prepare(attention, values, padding_mask):
@@ -112,18 +112,29 @@ def _prepare(attention, values, padding_mask):
     return attention, ops.where(mask > 0, values, ops.zeros_like(values)), mask
 
 
-def _ridge_basis(values, mask, tolerance, constrained):
-    """`Q^T = L^-1 T^T` and `E = I - Q^T Q`, for `L L^T = T^T T + l I`."""
+def _basis(values, mask, tolerance, constrained):
+    """`Q^T`: rows that span the range of the values, orthonormal where their singular values count."""
     size = values.shape[-1]
     if constrained:
         values = ops.concatenate([values, _ones_column(values, mask)], axis=-1)
-    exact = _has_float64()
     if tolerance is None:
-        floor = max(size, FLOOR if exact else FLOOR_FLOAT32)
-        tolerance = EPSILON * ops.maximum(_count(values, mask), floor)[..., None, None]
-    if not exact:
-        return _basis_by_qr(values, tolerance)
-    return _basis_by_cholesky(values, ops.cast(tolerance, "float64"))
+        tolerance = EPSILON * ops.maximum(_count(values, mask), max(size, FLOOR))[..., None, None]
+    dtype = keras.backend.standardize_dtype(values.dtype)
+    ridge = ops.maximum(SHARE * ops.cast(tolerance, dtype), SAFE * float(np.finfo(dtype).eps))
+    gram = _product(values, values, first=True)
+    largest = ops.max(ops.sum(ops.abs(ops.stop_gradient(gram)), axis=-1, keepdims=True), axis=-2, keepdims=True)
+    # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
+    rows = _whitened(_transpose(values), gram, ops.maximum(ridge * largest, 1e-35))
+    # Divided by 1 + ridge, so that large singular values count as 1.
+    return _whitened(rows, _product(rows, rows, second=True) / (1 + ridge), ridge / (1 + ridge))
+
+
+def _whitened(rows, gram, ridge):
+    """`L^-1 rows`, for `L L^T = gram + ridge I`."""
+    gram = gram + ridge * ops.eye(gram.shape[-1], dtype=gram.dtype)
+    if inside_xla():
+        return ops.matmul(inverse_factor(gram), rows)
+    return ops.solve_triangular(ops.cholesky(gram), rows, lower=True)
 
 
 def _ones_column(values, mask):
@@ -135,41 +146,6 @@ def _ones_column(values, mask):
     tokens = ops.maximum(ops.sum(ones, axis=(-2, -1), keepdims=True), 1.0)
     power = ops.sum(ops.square(values), axis=(-2, -1), keepdims=True) / (tokens * values.shape[-1])
     return ones * ops.stop_gradient(ops.where(power > 0, ops.sqrt(power), ops.ones_like(power)))
-
-
-def _basis_by_cholesky(values, tolerance):
-    dtype = values.dtype
-    columns = ops.cast(_transpose(values), "float64")
-    gram = _product(columns, columns, second=True)
-    largest = ops.sqrt(ops.sum(ops.square(ops.stop_gradient(gram)), axis=(-2, -1), keepdims=True))
-    # Values that are all 0 leave the ridge alone in the Gram matrix; it must not vanish with them.
-    ridge = ops.maximum(SHARE * ops.square(tolerance) * largest, 1e-60)
-    gram = gram + ridge * ops.eye(values.shape[-1], dtype="float64")
-    if inside_xla():
-        rows = ops.matmul(inverse_factor(gram), columns)
-    else:
-        rows = ops.solve_triangular(ops.cholesky(gram), columns, lower=True)
-    # At most 1 in norm: what follows needs no float64. `E` of the rounded `Q` makes up for the rounding, too.
-    rows = ops.cast(rows, dtype)
-    return rows, ops.eye(rows.shape[-2], dtype=dtype) - _product(rows, rows, second=True)
-
-
-def _basis_by_qr(values, tolerance):
-    """The same from `[T; sqrt(l) I] = [Q; sqrt(l) L^-T] L^T`, in float32 where there is no float64."""
-    values = _scaled(values, ops.max(ops.abs(values), axis=(-2, -1), keepdims=True))  # no square overflows then
-    gram = ops.matmul(_transpose(values), values)
-    values = _scaled(values, ops.sqrt(ops.sqrt(ops.sum(ops.square(gram), axis=(-2, -1), keepdims=True))))
-    eye = ops.broadcast_to(SHARE**0.5 * tolerance * ops.eye(values.shape[-1], dtype=values.dtype), ops.shape(gram))
-    both, _ = ops.qr(ops.concatenate([values, eye], axis=-2))
-    keys = ops.shape(values)[-2]
-    lower = both[..., keys:, :]
-    return _transpose(both[..., :keys, :]), ops.matmul(_transpose(lower), lower)
-
-
-def _scaled(values, size):
-    """Values divided by their size, or zeros. The projector does not depend on it, so neither do gradients."""
-    size = ops.stop_gradient(size)
-    return values / ops.where(size > 0, size, ops.ones_like(size))
 
 
 def inverse_factor(matrix):
@@ -191,9 +167,9 @@ def inverse_factor(matrix):
     return ops.concatenate([upper, ops.concatenate([corner, second], axis=-1)], axis=-2)
 
 
-def _rank(missing):
-    """Number of singular values that count: the trace of `I - E^2`, rounded."""
-    return missing.shape[-1] - ops.round(ops.sum(ops.square(ops.stop_gradient(missing)), axis=(-2, -1)))
+def _rank(rows):
+    """Number of singular values that count: the sum of their shares, rounded."""
+    return ops.round(ops.sum(ops.square(ops.stop_gradient(rows)), axis=(-2, -1)))
 
 
 def _count(values, mask):
@@ -214,11 +190,3 @@ def _product(a, b, first=False, second=False):
 
         return tf.matmul(a, b, transpose_a=first, transpose_b=second)
     return ops.matmul(_transpose(a) if first else a, _transpose(b) if second else b)
-
-
-def _has_float64():
-    if keras.backend.backend() != "jax":
-        return True
-    import jax
-
-    return bool(jax.config.jax_enable_x64)
