@@ -26,7 +26,7 @@ extras = {
         "tf-models-official~=2.20.0",
         *plots,
     ],
-    # Runners for training.prepare_corpus. Beam wants an older protobuf than constraints.txt has: install it apart.
+    # Runners for training.prepare_corpus.
     "beam": ["apache-beam>=2.77"],
     # Independent implementations that the tests compare with.
     "oracles": [
@@ -38,7 +38,7 @@ extras = {
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
 }
-extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *extras["training"], *plots})
+extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *extras["training"], *extras["beam"]})
 
 setup(
     name="keras_posenc",
