@@ -71,6 +71,6 @@ def _as_mask(mask):
     return ops.cast(mask, "bool")
 
 
-def initializer():
-    """BERT's: normal with deviation 0.02, cut at two deviations. A new one per weight, so that weights differ."""
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+def initializer(deviation):
+    """BERT's: normal, cut at two deviations. A new one per weight, so that weights differ."""
+    return keras.initializers.TruncatedNormal(stddev=deviation)

@@ -48,7 +48,11 @@ class Head(PositionalModel):
 
     def _dense(self, units, name, activation=None):
         return keras.layers.Dense(
-            units, activation=activation, kernel_initializer=initializer(), dtype=self.dtype_policy, name=name
+            units,
+            activation=activation,
+            kernel_initializer=initializer(self.backbone.initializer_range),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def get_config(self):
