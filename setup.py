@@ -26,6 +26,20 @@ extras = {
         "tf-models-official~=2.20.0",
         *plots,
     ],
+    # serving/: export, the embedded model server, client and latency comparison.
+    "serving": [
+        "absl-py>=1.4",
+        "grpcio>=1.70",
+        "httptools>=0.6",
+        "keras-hub>=0.32",
+        "orjson>=3.10",
+        "requests>=2.31",
+        "tensorflow-serving-api~=2.20.0",
+        "tensorflow-text~=2.20.1",
+        "uvicorn>=0.30",
+        "uvloop>=0.20; sys_platform != 'win32'",
+        *plots,
+    ],
     # Runners for training.prepare_corpus.
     "beam": ["apache-beam>=2.77"],
     # Independent implementations that the tests compare with.
@@ -37,8 +51,11 @@ extras = {
         "transformers>=5.0",
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
+    # Schemas that serving/deploy is checked against.
+    "schemas": ["check-jsonschema>=0.30", "kubernetes-validate>=1.33", "PyYAML>=6"],
 }
-extras["test"] = sorted({*extras["dev"], *extras["oracles"], *extras["checkpoints"], *extras["training"], *extras["beam"]})
+tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "schemas")
+extras["test"] = sorted({requirement for name in tested for requirement in extras[name]})
 
 setup(
     name="keras_posenc",
@@ -47,8 +64,13 @@ setup(
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["keras_posenc", "keras_posenc.*", "training", "training.*"]),
-    package_data={"keras_posenc.analysis.study": ["*.css", "*.js"]},
+    packages=find_packages(
+        include=[f"{name}{part}" for name in ("keras_posenc", "serving", "training") for part in ("", ".*")]
+    ),
+    package_data={
+        "keras_posenc.analysis.study": ["*.css", "*.js"],
+        "serving": ["viewer/*", "deploy/*", "deploy/*/*"],
+    },
     python_requires=">=3.10",
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
     extras_require=extras,

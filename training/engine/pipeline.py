@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-POOL = 64  # batches that are sorted by length together
+POOL = 8  # batches that are sorted by length together; more would save little padding and make batches alike
 FOREVER = np.iinfo(np.int64).max
 
 
@@ -29,7 +29,7 @@ class Pipeline:
         return slice(self.host * self.host_batch, (self.host + 1) * self.host_batch)
 
 
-def batches_of(examples, batch, seed, start_step=0, map_fn=None, lengths=None, pipeline=None):
+def batches_of(examples, batch, seed, start_step=0, map_fn=None, lengths=None, pipeline=None, group=1):
     """Batches of examples in random order, without end, from any step on.
 
     Every epoch has an order of its own, a function of `seed` and the number of the epoch; the examples that do not
@@ -44,27 +44,31 @@ def batches_of(examples, batch, seed, start_step=0, map_fn=None, lengths=None, p
             of the two, e.g. with `tf.random.stateless_uniform`.
         lengths: of the examples; batches then have examples of similar lengths, in random order.
         pipeline: the engine's `Pipeline`. Without `map_fn`, only the rows of this host are gathered.
+        group: number of neighbouring examples that stay together, such as the two of a minimal pair. Groups are
+            shuffled, not examples; a batch has whole groups, and of examples of one length if `lengths` are given.
 
     Returns: a `tf.data.Dataset` of dicts of `(batch, ...)`.
     """
     count = check_examples(examples)
     if pipeline is not None and pipeline.batch != batch:
         raise ValueError(f"The task makes batches of {batch}, and the engine was given batch={pipeline.batch}.")
-    steps = count // batch
+    check_group(group, batch, count)
+    steps, groups = count // batch, batch // group
     if not steps:
         raise ValueError(f"There are {count} examples, fewer than batch={batch}. Choose a smaller batch.")
     rows = slice(None) if pipeline is None or map_fn is not None else pipeline.rows
     tensors = {name: tf.convert_to_tensor(value) for name, value in examples.items()}
-    lengths = None if lengths is None else tf.convert_to_tensor(lengths, tf.int64)
+    if lengths is not None:  # that of a group is the longest of it
+        lengths = tf.reduce_max(tf.reshape(tf.convert_to_tensor(lengths, tf.int64), (-1, group)), axis=1)
 
     def epoch(number):
-        order = permutation(count, seed, number)[: steps * batch]
-        if lengths is None:
-            return tf.reshape(order, (steps, batch))
-        pool = tf.range(steps * batch, dtype=tf.int64) // (POOL * batch)
-        by_length = tf.argsort(pool * (tf.reduce_max(lengths) + 1) + tf.gather(lengths, order), stable=True)
-        batches = tf.reshape(tf.gather(order, by_length), (steps, batch))
-        return tf.gather(batches, permutation(steps, seed + 1, number))
+        order = permutation(count // group, seed, number)[: steps * groups]
+        if lengths is not None:
+            pool = tf.range(steps * groups, dtype=tf.int64) // (POOL * groups)
+            by_length = tf.argsort(pool * (tf.reduce_max(lengths) + 1) + tf.gather(lengths, order), stable=True)
+            order = tf.gather(order, by_length)
+        batches = tf.reshape(order[:, None] * group + tf.range(group, dtype=tf.int64), (steps, batch))
+        return batches if lengths is None else tf.gather(batches, permutation(steps, seed + 1, number))
 
     def gather(indices, step):
         found = {name: tf.gather(value, indices[rows]) for name, value in tensors.items()}
@@ -108,6 +112,17 @@ def check_examples(examples):
     if len(set(sizes.values())) != 1 or not next(iter(sizes.values())):
         raise ValueError(f"The examples must be arrays of one length, at least 1. Received lengths: {sizes}")
     return next(iter(sizes.values()))
+
+
+def check_group(group, batch, count):
+    """Raises a `ValueError` unless batches, and all examples, are whole groups."""
+    if batch % group:
+        raise ValueError(
+            f"Examples come in groups of {group} that stay in one batch: the batch must be a multiple of it. Received: "
+            f"batch={batch}"
+        )
+    if count % group:
+        raise ValueError(f"{count} examples are no whole groups of {group}.")
 
 
 def distribute(strategy, task, options, start_step):

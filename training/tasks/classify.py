@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from training.engine.pipeline import batches_of, eval_batches
+from training.engine.pipeline import batches_of, check_group, eval_batches
 from training.tasks.base import Task
 from training.tasks.padding import cut_to_longest
 
@@ -19,14 +19,33 @@ class Classify(Task):
         primary: which of them, prefixed by the name of a set (`"dev/accuracy"`), chooses the best checkpoint.
         batch: global number of examples of a step.
         max_length: tokens of an example; longer ones are cut.
-        static: whether all batches have `max_length` tokens, as a TPU wants. Otherwise batches are of examples of
-            similar lengths and cut to their longest.
+        static: whether all batches have `max_length` tokens, as a TPU wants. Otherwise they are cut to their longest
+            example.
         seed: of the order of examples.
+        group: number of neighbouring training examples that stay in one batch, such as minimal pairs.
+        by_length: whether batches are of examples of similar lengths: less padding, but less alike to each other. Not
+            with `static`.
     """
 
-    def __init__(self, source, train, evaluations, metrics, primary, batch, max_length=128, static=False, seed=0):
+    def __init__(
+        self,
+        source,
+        train,
+        evaluations,
+        metrics,
+        primary,
+        batch,
+        max_length=128,
+        static=False,
+        seed=0,
+        group=1,
+        by_length=False,
+    ):
         self.source, self.measure, self.primary = source, metrics, primary
         self.batch, self.max_length, self.static, self.seed = batch, max_length, static, seed
+        self.group, self.by_length = group, by_length and not static
+        if train is not None:
+            check_group(group, batch, len(train))
         some = train if train is not None else next(iter(evaluations.values()))
         self.label_names = some.label_names
         self.name = "regress" if self.label_names is None else "classify"
@@ -59,6 +78,8 @@ class Classify(Task):
             "label_names": self.label_names,
             "max_length": self.max_length,
             "static": self.static,
+            **({"group": self.group} if self.group > 1 else {}),
+            **({"by_length": True} if self.by_length else {}),
         }
 
     def build_model(self):
@@ -67,8 +88,9 @@ class Classify(Task):
         return self.source.build("classify", len(self.label_names))
 
     def train_data(self, start_step, pipeline=None):
-        lengths = None if self.static else self.train["padding_mask"].sum(axis=1)
-        made = batches_of(self.train, self.batch, self.seed, start_step, lengths=lengths, pipeline=pipeline)
+        lengths = self.train["padding_mask"].sum(axis=1) if self.by_length else None
+        more = dict(lengths=lengths, pipeline=pipeline, group=self.group)
+        made = batches_of(self.train, self.batch, self.seed, start_step, **more)
         return made if self.static else made.map(cut_to_longest)
 
     def eval_data(self):

@@ -79,8 +79,8 @@ TASKS = {
     "entailment": Task(
         "does the second sentence follow from the first? (like RTE)",
         entailment,
-        lengths=(12, 20),
-        longer=(22, 34),
+        lengths=(12, 18),
+        longer=(20, 30),
         shortest=entailment.SHORTEST_PAIR,
         special=3,
         sizes=_sizes(24000, 1000),

@@ -1,5 +1,6 @@
 """Random trees of exactly the length asked for, and which split a sentence belongs to."""
 
+import dataclasses
 import random
 import zlib
 
@@ -30,16 +31,45 @@ def split_of(words):
     return _SHARES[zlib.crc32(" ".join(sorted(words)).encode()) % len(_SHARES)]
 
 
+def share(split):
+    """The part of all sentences that is in a split."""
+    return _SHARES.count(split) / len(_SHARES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Style:
+    """What trees are made of.
+
+    Attributes:
+        determiners, adjectives, verbs: to choose from.
+        nouns: those that a sentence uses first; one that needs more takes them from the others of the lexicon.
+        passive: how often a predicate is passive where there is room for it.
+        plural: how often a noun is.
+    """
+
+    determiners: tuple = lexicon.DETERMINERS
+    adjectives: tuple = lexicon.ADJECTIVES
+    nouns: tuple = lexicon.NOUNS
+    verbs: tuple = lexicon.VERBS
+    passive: float = 0.5
+    plural: float = 0.5
+
+
+DEFAULT = Style()
+
+
 class Sampler:
     """Random choices and random trees. A seed gives the same ones on every machine and version of Python.
 
     Args:
         seed: any string.
+        style: a `Style`, by default of all words.
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed, style=DEFAULT):
         # The one method of `random.Random` whose sequence Python promises not to change.
         self.random = random.Random(seed).random
+        self.style = style
         self._nouns = []
 
     def integer(self, low, high):
@@ -79,8 +109,8 @@ class Sampler:
         return Clause(phrase, self.predicate(length - subject))
 
     def predicate(self, length):
-        passive = length >= 5 and self.chance(0.5)
-        return Predicate(self.pick(lexicon.VERBS), passive, self.phrase(length - (3 if passive else 1)))
+        passive = length >= 5 and self.chance(self.style.passive)
+        return Predicate(self.pick(self.style.verbs), passive, self.phrase(length - (3 if passive else 1)))
 
     def phrase(self, length):
         rest = length - 2
@@ -91,14 +121,15 @@ class Sampler:
 
     def core(self, adjectives=0, plural=None):
         if not self._nouns:
-            self._nouns = self.shuffled(lexicon.NOUNS)
+            others = [noun for noun in lexicon.NOUNS if noun not in self.style.nouns]
+            self._nouns = self.shuffled(others) + self.shuffled(self.style.nouns)
         chosen = []
         while len(chosen) < adjectives:
-            adjective = self.pick(lexicon.ADJECTIVES)
+            adjective = self.pick(self.style.adjectives)
             if adjective not in chosen:
                 chosen.append(adjective)
-        plural = self.chance(0.5) if plural is None else plural
-        return Core(self.pick(lexicon.DETERMINERS), tuple(chosen), self._nouns.pop(), plural)
+        plural = self.chance(self.style.plural) if plural is None else plural
+        return Core(self.pick(self.style.determiners), tuple(chosen), self._nouns.pop(), plural)
 
     def modifier(self, length):
         kinds = ["place"] + ["subject"] * (length >= 4) + ["object"] * (length >= 4)
@@ -107,7 +138,7 @@ class Sampler:
             return Place(self.pick(lexicon.PREPOSITIONS), self.phrase(length - 1))
         if kind == "subject":
             return SubjectRelative(self.predicate(length - 1))
-        return ObjectRelative(self.phrase(length - 2), self.pick(lexicon.VERBS))
+        return ObjectRelative(self.phrase(length - 2), self.pick(self.style.verbs))
 
     def _uneven(self, low, high):
         """Low values as often as all others, so that both ends of a sentence can be simple."""

@@ -1,0 +1,1 @@
+"""One task, several encodings and seeds: the runs of `training.compare`, and the table made of them."""
