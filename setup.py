@@ -33,9 +33,9 @@ extras = {
         "httptools>=0.6",
         "keras-hub>=0.32",
         "orjson>=3.10",
-        "requests>=2.31",
         "tensorflow-serving-api~=2.20.0",
         "tensorflow-text~=2.20.1",
+        "urllib3>=2",
         "uvicorn>=0.30",
         "uvloop>=0.20; sys_platform != 'win32'",
         *plots,
@@ -51,10 +51,16 @@ extras = {
         "transformers>=5.0",
     ],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
-    # Schemas that serving/deploy is checked against.
-    "schemas": ["check-jsonschema>=0.30", "kubernetes-validate>=1.33", "PyYAML>=6"],
+    # Schemas that serving/deploy is checked against, and clients that the server is tried with.
+    "peers": [
+        "check-jsonschema>=0.30",
+        "kubernetes-validate>=1.33",
+        "PyYAML>=6",
+        "requests>=2.31",
+        "tf-serving>=0.1.6",
+    ],
 }
-tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "schemas")
+tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "peers")
 extras["test"] = sorted({requirement for name in tested for requirement in extras[name]})
 
 setup(

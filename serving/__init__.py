@@ -1,0 +1,1 @@
+"""Export to SavedModels, the model server, its client, latency comparison and attention viewer."""

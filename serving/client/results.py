@@ -1,0 +1,103 @@
+"""What a model said about a batch."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """
+    Args:
+        logits: float32, batch first.
+        token_ids, segment_ids, padding_mask: int32 `(batch, length)`, what the model saw.
+        pieces: tokens as text, `(batch, length)` with those of the padding, or `None` if ids were sent.
+        label_names: names of the classes, or `None`.
+        raw, effective: maps `(batch, layers, heads, length, keys)`, without `layers` if one was asked for, or `None`.
+        layer: the one layer of the maps, or `None` for all.
+    """
+
+    logits: np.ndarray
+    token_ids: np.ndarray
+    segment_ids: np.ndarray
+    padding_mask: np.ndarray
+    pieces: np.ndarray | None = None
+    label_names: tuple | None = None
+    raw: np.ndarray | None = None
+    effective: np.ndarray | None = None
+    layer: int | None = None
+
+    def __len__(self):
+        return len(self.token_ids)
+
+    @property
+    def lengths(self):
+        """Number of tokens of each row."""
+        return self.padding_mask.sum(axis=1)
+
+    @property
+    def tokens(self):
+        """A list of strings for each row, without padding; `None` if ids were sent."""
+        if self.pieces is None:
+            return None
+        rows = zip(self.pieces, self.padding_mask)
+        return [[piece.decode(errors="replace") for piece in row[mask > 0]] for row, mask in rows]
+
+    @property
+    def probabilities(self):
+        """Softmax of the logits over their last axis."""
+        shifted = np.exp(self.logits - self.logits.max(axis=-1, keepdims=True))
+        return shifted / shifted.sum(axis=-1, keepdims=True)
+
+    @property
+    def labels(self):
+        """The most likely class of each row (or of each token): its name if known, else its number."""
+        best = self.logits.argmax(axis=-1)
+        if self.label_names is None:
+            return best.tolist()
+        if len(self.label_names) != self.logits.shape[-1]:
+            raise ValueError(f"There are {len(self.label_names)} labels for {self.logits.shape[-1]} classes.")
+        return np.array(self.label_names, dtype=object)[best].tolist()
+
+    def attention(self, layer=None):
+        """Raw attention: of all layers that were asked for, or of one."""
+        return self._maps("raw", layer)
+
+    def effective_attention(self, layer=None):
+        """Effective attention, whose weights can be negative and above one."""
+        return self._maps("effective", layer)
+
+    def row(self, index):
+        """The result of one row by itself, with its padding cut off from tokens and maps.
+
+        Compressed keys of a Linformer are no tokens and stay.
+        """
+        keep = self.padding_mask[index] > 0
+        width = self.token_ids.shape[1]
+
+        def cut(maps):
+            if maps is None:
+                return None
+            kept = maps[index : index + 1][..., keep, :]
+            return kept[..., keep] if maps.shape[-1] == width else kept
+
+        ids = {
+            name: None if getattr(self, name) is None else getattr(self, name)[index : index + 1][:, keep]
+            for name in ("token_ids", "segment_ids", "padding_mask", "pieces")
+        }
+        logits = self.logits[index : index + 1]
+        return replace(self, logits=logits, raw=cut(self.raw), effective=cut(self.effective), **ids)
+
+    def _maps(self, kind, layer):
+        maps = getattr(self, kind)
+        if maps is None:
+            raise ValueError(f'This result has no {kind} attention; ask for it with attention="{kind}".')
+        if layer is None:
+            return maps
+        if self.layer is not None:
+            if layer != self.layer:
+                raise ValueError(f"This result has the maps of layer {self.layer}. Ask for layer={layer}, or for all.")
+            return maps
+        if not -maps.shape[1] <= layer < maps.shape[1]:
+            raise ValueError(f"The model has {maps.shape[1]} layers. Received: layer={layer}")
+        return maps[:, layer]

@@ -1,0 +1,242 @@
+"""Batches of several requests: that they form, how they are padded, and what is refused."""
+
+import threading
+
+import numpy as np
+import pytest
+import serving_models
+import tensorflow as tf
+
+from serving.server import batching, protos
+from serving.server.batching import Parameters
+from serving.server.errors import ServingError
+from serving.server.loading import Loader
+from serving.server.servable import Servable
+
+FOREVER = 600_000_000  # microseconds: a batch runs when it is full, however slowly its requests come
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    """The model with the signatures of these tests only, which loads faster."""
+    return str(serving_models.save(tmp_path_factory.mktemp("batched_model") / "1", 2.0, ("seen", "work")))
+
+
+@pytest.fixture
+def load(saved_model, request):
+    def load(**parameters):
+        given = {"num_batch_threads": 2, "max_batch_size": 8, "batch_timeout_micros": FOREVER, **parameters}
+        servable = Servable(saved_model, Parameters(**given))
+        request.addfinalizer(servable.close)
+        return servable
+
+    return load
+
+
+def together(servable, requests, signature="seen", output_filter=()):
+    """Results or errors of requests made at the same time."""
+    results, barrier = [None] * len(requests), threading.Barrier(len(requests))
+
+    def call(index, inputs):
+        barrier.wait()
+        try:
+            results[index] = servable.run(signature, inputs, output_filter)
+        except ServingError as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=call, args=item) for item in enumerate(requests)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def ids(*shape, value=1):
+    return {"ids": np.full(shape, value, np.int32), "weight": np.full(shape[0], float(value), np.float32)}
+
+
+def test_requests_run_as_one_batch_and_get_their_own_rows(load):
+    results = together(load(max_batch_size=4), [ids(1, 3, value=i) for i in range(4)])
+    for i, found in enumerate(results):
+        assert found["rows"].tolist() == [4]
+        assert found["sums"].tolist() == [3 * i] and found["weight"].tolist() == [i]
+
+
+def test_without_waiting_a_request_runs_alone(load):
+    assert load(batch_timeout_micros=0).run("seen", ids(1, 3))["rows"].tolist() == [1]
+
+
+def test_signatures_and_output_sets_have_queues_of_their_own(load):
+    servable = load(max_batch_size=2)
+    results = [None, None]
+
+    def call(index, names):
+        results[index] = together(servable, [ids(1, 3)] * 2, "seen", names)
+
+    threads = [threading.Thread(target=call, args=(i, names)) for i, names in enumerate((["rows"], ["rows", "sums"]))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found in results[0] + results[1]:
+        assert found["rows"].tolist() == [2]
+    assert list(results[0][0]) == ["rows"] and set(results[1][0]) == {"rows", "sums"}
+
+
+def test_two_models_never_share_a_batch(load, other_model):
+    one, two = load(max_batch_size=2), Servable(other_model, Parameters(2, FOREVER, 10, 2))
+    row = {"x": np.ones((1, 3), np.float32)}
+    found = [None] * 4
+
+    def call(index):
+        found[index] = (one, two)[index % 2].run("", row)["y"][0, 0]
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    two.close()
+    assert found == [2.0, 5.0, 2.0, 5.0]
+
+
+def test_batches_are_padded_to_allowed_sizes(load):
+    servable = load(allowed_batch_sizes=(1, 5, 8), batch_timeout_micros=0)
+    assert servable.run("seen", ids(3, 3))["rows"].tolist() == [5, 5, 5]
+    assert servable.run("seen", ids(1, 3))["rows"].tolist() == [1]
+
+
+def test_too_large_for_a_batch(load):
+    with pytest.raises(ServingError, match="Task size 9 is larger than maximum input batch size 8") as caught:
+        load().run("seen", ids(9, 3))
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(("allowed", "largest"), [((), 4), ((2, 4), 4)])
+def test_large_requests_are_split(load, allowed, largest):
+    servable = load(
+        max_batch_size=16,
+        enable_large_batch_splitting=True,
+        max_execution_batch_size=4,
+        allowed_batch_sizes=allowed,
+        batch_timeout_micros=1000,
+    )
+    given = ids(10, 2)
+    given["ids"][:, 0] = np.arange(10)
+    found = servable.run("seen", given)
+    assert found["sums"].tolist() == list(range(1, 11))
+    assert max(found["rows"]) == largest
+
+
+def test_over_capacity_is_unavailable_and_passes(load):
+    servable = load(max_batch_size=1, max_enqueued_batches=1, num_batch_threads=1, batch_timeout_micros=0)
+    results = together(servable, [{"steps": np.array([150], np.int32)}] * 8, "work")
+    failed = [result for result in results if isinstance(result, ServingError)]
+    assert failed and len(failed) < 8
+    for error in failed:
+        assert (error.code, error.http_status) == ("UNAVAILABLE", 503)
+        assert "The batch scheduling queue to which this task was submitted is full" in error.message
+    assert servable.run("work", {"steps": np.array([1], np.int32)})["done"].shape == (1,)
+
+
+def test_lengths_that_differ_need_padding(load):
+    results = together(load(max_batch_size=2), [ids(1, 3), ids(1, 5)])
+    for error in results:
+        assert error.code == "FAILED_PRECONDITION"
+        assert "have different shapes and padding is turned off" in error.message
+
+
+def test_padding_repeats_the_first_element_of_each_request(load):
+    servable = load(max_batch_size=3, pad_variable_length_inputs=True)
+    short = {"ids": np.array([[7, 1], [8, 2]], np.int32), "weight": np.ones(2, np.float32)}
+    results = together(servable, [short, ids(1, 4, value=2)])
+    assert results[0]["columns"].tolist() == [4, 4] and results[0]["rows"].tolist() == [3, 3]
+    # Both rows are padded with 7, the first element of the request's tensor, not of the row.
+    assert results[0]["sums"].tolist() == [7 + 1 + 2 * 7, 8 + 2 + 2 * 7]
+    assert results[1]["sums"].tolist() == [8]
+
+
+def test_padding_lays_out_inner_dimensions():
+    one, two = np.arange(1, 7).reshape(1, 2, 3), np.arange(10, 18).reshape(1, 4, 2)
+
+    def shapes(tensor):
+        return [tensor]
+
+    spec = tf.TensorSpec([None, None, None], tf.int64)
+    function = batching.batched(shapes, [spec], Parameters(2, FOREVER, 10, 1, (), True), batching.QUEUES.take("test"))
+    found = [None, None]
+
+    def call(index, value):
+        found[index] = function(tf.constant(value))[0].numpy()
+
+    threads = [threading.Thread(target=call, args=item) for item in enumerate((one, two))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(found[0], np.pad(one, ((0, 0), (0, 2), (0, 0)), constant_values=1))
+    np.testing.assert_array_equal(found[1], np.pad(two, ((0, 0), (0, 0), (0, 1)), constant_values=10))
+
+
+def test_inputs_need_the_same_batch_in_front(load):
+    servable = load()
+    wrong = {"ids": np.ones((2, 3), np.int32), "weight": np.ones(1, np.float32)}
+    with pytest.raises(ServingError, match="must have equal 0th-dimension size"):
+        servable.run("seen", wrong)
+
+
+def test_queues_are_used_again(saved_model):
+    parameters = Parameters(3, 0, 3, 1)
+    first = Servable(saved_model, parameters)
+    names = sorted(first._queues)
+    first.close()
+    second = Servable(saved_model, parameters)
+    assert sorted(second._queues) == names
+    second.run("seen", ids(1, 2))
+    second.close()
+
+
+def read(text, tmp_path):
+    (tmp_path / "b").write_text(text)
+    return batching.parameters(protos.read_text(tmp_path / "b", protos.BatchingParameters()))
+
+
+def test_parameters_file(tmp_path):
+    found = read(
+        """max_batch_size { value: 128 } batch_timeout_micros { value: 5 } max_enqueued_batches { value: 100 }
+        num_batch_threads { value: 3 } allowed_batch_sizes: 1 allowed_batch_sizes: 128
+        pad_variable_length_inputs: true""",
+        tmp_path,
+    )
+    assert found == Parameters(128, 5, 100, 3, (1, 128), True)
+    assert read("", tmp_path) == Parameters()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_batch_size { value: 0 }", "max_batch_size must be at least 1"),
+        ("num_batch_threads { value: 0 }", "num_batch_threads must be positive"),
+        ("max_batch_size { value: 8 } allowed_batch_sizes: 4", "Last entry in allowed_batch_sizes must match"),
+        ("max_batch_size { value: 2 } allowed_batch_sizes: [2, 2]", "in increasing order"),
+        ("max_batch_size: 8", "1:17"),
+        ("\n\nmax_batch { value: 8 }", "3:1"),
+    ],
+)
+def test_mistakes_in_the_parameters_file_are_named(tmp_path, text, message):
+    with pytest.raises((ServingError, ValueError), match=message):
+        read(text, tmp_path)
+
+
+def test_parameters_of_one_model(base_path):
+    loader = Loader(Parameters(), per_model_batching=True, warm_up=False)
+    (base_path / "1" / "batching_params.pbtxt").write_text("max_batch_size { value: 2 }")
+    servable = loader.load(str(base_path / "1"))
+    with pytest.raises(ServingError, match="larger than maximum input batch size 2"):
+        servable.run("seen", ids(3, 3))
+    (base_path / "1" / "batching_params.pbtxt").write_text("max_batch_size: 2")
+    with pytest.raises(ServingError, match="batching_params.pbtxt is no BatchingParameters: 1:17"):
+        loader.load(str(base_path / "1"))
+    (base_path / "1" / "batching_params.pbtxt").unlink()
+    assert loader.load(str(base_path / "1")).run("seen", ids(3, 3))["rows"].tolist() == [3, 3, 3]

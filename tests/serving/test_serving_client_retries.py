@@ -1,0 +1,185 @@
+"""When the client tries again, how long it waits, and what it refuses to send."""
+
+import itertools
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import serving_models
+
+from serving.client import Client, ClientError, Retry, inputs
+from serving.client.errors import Failure
+from serving.client.rest import array, body, loads
+from serving.server.embedded import EmbeddedServer
+from serving.server.options import Options
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+class Clock:
+    """Time that passes only by waiting."""
+
+    def __init__(self):
+        self.now, self.pauses = 0.0, []
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_pauses_double_up_to_the_largest_and_are_spread():
+    retry = Retry(attempts=9, first=0.1, factor=2.0, largest=1.0)
+    assert [retry.pause(n, lambda low, high: high) for n in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    drawn = np.array([retry.pause(5) for _ in range(2000)])
+    assert drawn.min() >= 0 and drawn.max() <= 1.0
+    np.testing.assert_allclose([drawn.mean(), drawn.std()], [0.5, 12**-0.5], atol=0.05)  # of a uniform distribution
+
+
+@pytest.mark.parametrize(("code", "attempts"), [("UNAVAILABLE", 4), ("RESOURCE_EXHAUSTED", 4), ("NOT_FOUND", 1)])
+def test_what_is_tried_again(code, attempts):
+    clock, seen = Clock(), []
+
+    def attempt(left):
+        seen.append(left)
+        raise Failure(code, "no")
+
+    with pytest.raises(ClientError) as caught:
+        Retry(4, 0.1).call(attempt, 10.0, "here", lambda: clock.now, clock.sleep)
+    assert len(seen) == attempts == caught.value.attempts and caught.value.code == code
+    np.testing.assert_allclose(seen, 10.0 - np.cumsum([0.0, *clock.pauses]))
+
+
+def test_no_pause_goes_beyond_the_deadline():
+    clock = Clock()
+
+    def attempt(left):
+        clock.now += 0.4
+        raise Failure("UNAVAILABLE", "no", wait=0.4)
+
+    with pytest.raises(ClientError) as caught:
+        Retry(100, 0.0).call(attempt, 1.5, "here", lambda: clock.now, clock.sleep)
+    assert caught.value.attempts == 2 and clock.now <= 1.5
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_a_server_that_comes_late(saved_model, tmp_path, protocol):
+    serving_models.add_version(saved_model, tmp_path, 1)
+    port = free_port()
+    ports = {"port": None, "rest_api_port": port} if protocol == "rest" else {"port": port}
+    server = EmbeddedServer(Options(model_name="m", model_base_path=str(tmp_path), **ports))
+    address = f"localhost:{port}" if protocol == "rest" else f"grpc://localhost:{port}"
+    with Client(address, "m", retry=Retry(1)) as client, pytest.raises(ClientError) as caught:
+        client.predict({"x": serving_models.ROW})
+    assert caught.value.code == "UNAVAILABLE" and "Check that a server is running" in str(caught.value)
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    try:
+        with Client(address, "m", retry=Retry(100, first=0.2, factor=1.0)) as client:
+            np.testing.assert_array_equal(client.predict({"x": serving_models.ROW})["y"], 2 * serving_models.ROW)
+    finally:
+        thread.join()
+        server.stop(0)
+
+
+class Busy(BaseHTTPRequestHandler):
+    """Has no time for the first requests, and then the version 3."""
+
+    protocol_version = "HTTP/1.1"
+    answers = ()
+    connections = set()
+
+    def do_GET(self):
+        self.connections.add(self.client_address)
+        status, headers, content = next(self.answers)
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def busy():
+    state = b'{"model_version_status": [{"version": "3", "state": "AVAILABLE", "status": {"error_message": ""}}]}'
+    wait = [("retry-after", "1")]
+    Busy.answers = itertools.chain(
+        [(503, (), b'{"error": "loading"}'), (429, wait, b'{"error": "later"}')], itertools.repeat((200, (), state))
+    )
+    Busy.connections.clear()
+    with ThreadingHTTPServer(("localhost", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_statuses_503_and_429_with_a_wish_to_wait_on_one_connection(busy):
+    begin = time.monotonic()
+    with Client(f"localhost:{busy}", retry=Retry(3, first=0.0)) as client:
+        assert client.status() == {3: ("AVAILABLE", "")}
+        client.status()
+    assert time.monotonic() - begin >= 1.0  # what the second answer asked for
+    assert len(Busy.connections) == 1
+
+
+def test_the_last_failure_is_told(busy):
+    with Client(f"localhost:{busy}", retry=Retry(2, first=0.0)) as client:
+        with pytest.raises(ClientError, match=r"RESOURCE_EXHAUSTED: later \(HTTP 429\) \(2 attempts\)"):
+            client.status()
+
+
+def test_padding():
+    found = inputs.batch([[5, 6, 7], [8]], segment_ids=[[0, 1, 1], [1]])
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "token_ids": [[5, 6, 7], [8, 0, 0]],
+        "segment_ids": [[0, 1, 1], [1, 0, 0]],
+        "padding_mask": [[1, 1, 1], [1, 0, 0]],
+    }
+    assert all(value.dtype == np.int32 for value in found.values())
+    assert inputs.batch(np.array([3, 4]))["padding_mask"].tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(token_ids=[]), "none of them empty"),
+        (dict(token_ids=[[1], []]), "none of them empty"),
+        (dict(token_ids=[[0.5]]), "whole numbers"),
+        (dict(token_ids=[[1, 2]], segment_ids=[[0]]), "must have the lengths of token_ids"),
+    ],
+)
+def test_inputs_that_make_no_sense(given, message):
+    with pytest.raises(ValueError, match=message):
+        inputs.batch(**given)
+
+
+def test_json():
+    assert loads(b'{"a": [NaN, -Infinity, 1.5]}')["a"][1:] == [-np.inf, 1.5]
+    assert body({"x": np.array([[1, 2]], np.int32)}, "s") == b'{"signature_name":"s","inputs":{"x":[[1,2]]}}'
+    sent = loads(body({"t": np.array(["é", b"\xff"], object), "n": np.array([3])}, "s"))["inputs"]
+    assert sent == {"t": ["é", {"b64": "/w=="}], "n": [3]}
+    assert array([["a"], [{"b64": "/w=="}]], "object").tolist() == [[b"a"], [b"\xff"]]
+    with pytest.raises(Failure, match="no JSON"):
+        loads(b"<html>")
+
+
+def test_addresses():
+    with pytest.raises(ValueError, match=r"http\(s\)://"):
+        Client("ftp://localhost")
+    with pytest.raises(ValueError, match="not by both"):
+        Client("localhost:1", version=1, label="stable")
+    assert Client("https://host/behind/", "a/b", label="x y").transport.url == (
+        "https://host/behind/v1/models/a%2Fb/labels/x%20y"
+    )
