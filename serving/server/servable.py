@@ -5,6 +5,7 @@ then run that function whatever their batch or length. Outputs that a filter lea
 """
 
 import gc
+import importlib.util
 import os
 import threading
 
@@ -57,7 +58,7 @@ class Servable:
         self._functions, self._queues = {}, []
         self._lock = threading.Lock()
         try:
-            self._model = tf.saved_model.load(path, tags=list(TAGS))
+            self._model = _load(path)
             for name in self._model.signatures:
                 self._function(name, checks.outputs(self.signatures[name], ()))
         except ServingError:
@@ -127,6 +128,17 @@ class Servable:
         queue = batching.QUEUES.take(self._parameters)
         self._queues.append(queue)
         return _direct(batching.batched(run, specs, self._parameters, queue))
+
+
+def _load(path):
+    """TF-Serving has the operations of tensorflow_text built in; here they are registered when a model needs them."""
+    try:
+        return tf.saved_model.load(path, tags=list(TAGS))
+    except Exception as error:
+        if "Op type not registered" not in str(error) or importlib.util.find_spec("tensorflow_text") is None:
+            raise
+    importlib.import_module("tensorflow_text")
+    return tf.saved_model.load(path, tags=list(TAGS))
 
 
 def _direct(concrete):

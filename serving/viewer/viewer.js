@@ -27,6 +27,7 @@ class Viewer {
     this.state = State.read(location.hash);
     this.form.fill(this.state);
     this.setTheme();
+    Controls.refresh(this);
     if (!(this.state.text || this.state.ids)) await this.look();
     else if (!this.session || JSON.stringify(this.question()) !== before) await this.run();
     else await this.set({});

@@ -64,7 +64,7 @@ class Browser:
             self.call(f"{domain}.enable")
         self.resize(*size)
 
-    def call(self, method, seconds=60.0, **params):
+    def call(self, method, seconds=120.0, **params):
         """Result of a command of the protocol."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": params}
@@ -103,7 +103,7 @@ class Browser:
             raise RuntimeError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
-    def until(self, script, seconds=60.0):
+    def until(self, script, seconds=120.0):
         """Waits until an expression is true, and returns its value."""
         end = time.monotonic() + seconds
         while not (value := self.run(script)):

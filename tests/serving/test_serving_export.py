@@ -37,11 +37,11 @@ def loaded(path):
 def test_every_encoding(position, rng, tmp_path):
     """Folded and served is computed and called: the export changes nothing but the place."""
     model, given = make(position, layers=1), inputs(rng)
-    path = export_model(model, tmp_path / "m", signatures=(), warmup_lengths=())
-    served = call(path, "serving_default", **given)
+    loaded = tf.saved_model.load(str(export_model(model, tmp_path / "m", signatures=(), warmup_lengths=())))
+    served = call(loaded, "serving_default", **given)
     np.testing.assert_allclose(served["logits"], model(given)["pooled_output"], **CLOSE)
     shorter = {name: value[:1, :4] for name, value in given.items()}
-    served = call(path, "serving_default", **shorter)
+    served = call(loaded, "serving_default", **shorter)
     np.testing.assert_allclose(served["logits"], model(shorter)["pooled_output"], **CLOSE)
 
 
@@ -169,7 +169,7 @@ def test_a_reloaded_keras_file(rng, tmp_path):
         call(path, "serving_default", **inputs(rng, length=13))
 
 
-def test_half(model, path, rng, tmp_path):
+def test_half(model, path, loaded, rng, tmp_path):
     """Float32 outputs near those of the model, half the bytes of weights, and the model untouched."""
 
     def is_weight(name):
@@ -177,7 +177,7 @@ def test_half(model, path, rng, tmp_path):
 
     halved = export_model(model, tmp_path / "m", signatures=["attention"], half=True, warmup_lengths=())
     given = inputs(rng)
-    found, expected = call(halved, "attention", **given), call(path, "attention", **given)
+    found, expected = call(halved, "attention", **given), call(loaded, "attention", **given)
     for name in found:
         assert found[name].dtype == np.float32
         assert 0 < np.abs(found[name] - expected[name]).max() < 0.05 * np.abs(expected[name]).max()

@@ -46,6 +46,7 @@ def server(model, tmp_path_factory):
         rest_api_port=0,
         model_config_file=str(config),
         rest_api_enable_cors_support=True,
+        rest_api_timeout_in_ms=120_000,
         stop_grace_seconds=1,
     )
     with EmbeddedServer(options) as running:
