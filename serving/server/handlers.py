@@ -88,6 +88,11 @@ class Handlers:
         response.metadata["signature_def"].Pack(signatures)
         return response
 
+    def description(self, target):
+        """What the exporter wrote of a model of this project, a dict, or `None`."""
+        with self.manager.use(target) as (servable, _):
+            return servable.description
+
     def status(self, target):
         """`GetModelStatusResponse`: versions that are loading, available, unloading, or have ended, newest first."""
         response = get_model_status_pb2.GetModelStatusResponse()

@@ -6,6 +6,7 @@ then run that function whatever their batch or length. Outputs that a filter lea
 
 import gc
 import importlib.util
+import json
 import os
 import threading
 
@@ -18,6 +19,7 @@ from serving.server.errors import ServingError, failed_precondition, from_tensor
 
 TAGS = ("serve",)
 DEFAULT_SIGNATURE = "serving_default"
+DESCRIPTION = "assets.extra/keras_posenc.json"  # of models that this project exported
 MAX_FUNCTIONS = 256  # clients choose output filters; past this many sets, all outputs are computed and selected from
 
 
@@ -42,6 +44,16 @@ def read_signatures(path, tags=TAGS):
     )
 
 
+def read_description(path):
+    """What the exporter wrote of a model, or `None`: only pages for people use it, so a damaged one does no harm."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(path, DESCRIPTION)) as stream:
+            found = json.load(stream)
+    except (tf.errors.OpError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 class Servable:
     """
     Args:
@@ -53,6 +65,7 @@ class Servable:
     def __init__(self, path, batching_parameters=None, check_methods=False):
         self.path = path
         self.signatures = read_signatures(path)
+        self.description = read_description(path)
         self._parameters = batching_parameters
         self.check_methods = check_methods
         self._functions, self._queues = {}, []

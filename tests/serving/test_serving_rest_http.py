@@ -207,7 +207,7 @@ def test_metrics(client):
 
 def test_viewer_configuration(client):
     status, _, answer = client("GET", "/viewer/config.json")
-    versions = [{"version": "2", "state": "AVAILABLE"}, {"version": "1", "state": "AVAILABLE"}]
+    versions = [{"version": number, "state": "AVAILABLE", "description": None} for number in "21"]
     assert (status, answer["models"]) == (200, [{"name": name, "versions": versions} for name in ("a/b c", "m")])
     status, headers, _ = client("GET", "/viewer")
     assert (status, headers["location"]) == (308, "viewer/")

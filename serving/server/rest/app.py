@@ -127,16 +127,30 @@ def start(handlers, options, metrics):
 
 
 def models_of(handlers):
-    """Names of the models with their versions and the states of those, for the viewer."""
+    """Names of the models, their versions, states, and what the exporter wrote of them, for the viewer."""
     models = []
     for name in handlers.models():
         try:
             found = handlers.status(Target(name)).model_version_status
         except ServingError:  # no version was seen yet
             found = []
-        versions = [{"version": str(each.version), "state": STATES.Name(each.state)} for each in found]
+        versions = [
+            {
+                "version": str(each.version),
+                "state": STATES.Name(each.state),
+                "description": _description(handlers, Target(name, each.version)),
+            }
+            for each in found
+        ]
         models.append({"name": name, "versions": versions})
     return models
+
+
+def _description(handlers, target):
+    try:
+        return handlers.description(target)
+    except ServingError:  # not loaded, or not any more
+        return None
 
 
 def _listen(port):
