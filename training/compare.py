@@ -54,7 +54,7 @@ def define(values):
     flags.DEFINE_integer("max_length", None, "Tokens of an example; 128, in word_order what it needs.", 8, **named)
     flags.DEFINE_bool("static", None, "All batches of --max_length tokens; the default on TPU and with XLA.", **named)
     model_flags.define(values, positions=False)
-    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1)
+    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1, epsilon=1e-8)
 
 
 def set_defaults(values):

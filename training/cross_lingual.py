@@ -51,7 +51,7 @@ def define(values):
     flags.DEFINE_bool("static", None, "All batches of --max_length tokens; the default on TPU and with XLA.", **named)
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out what cannot be read, instead of stopping.", **named)
     model_flags.define(values)
-    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=3.0, warmup=0.1)
+    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=3.0, warmup=0.1, epsilon=1e-8)
 
 
 class Maker:

@@ -35,7 +35,7 @@ def define(values):
     flags.DEFINE_integer("runs", 1, "Runs of each learning rate, with seeds --seed, --seed + 1, ...", 1, **named)
     flags.DEFINE_integer("max_length", 128, "Tokens of an example.", 8, **named)
     flags.DEFINE_bool("static", None, "All batches of --max_length tokens; the default on TPU and with XLA.", **named)
-    flags.DEFINE_bool("by_length", False, "Batches of texts of similar lengths: faster, often a little worse.", **named)
+    flags.DEFINE_bool("by_length", False, "Batches of texts of similar lengths, for less padding.", **named)
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be read, instead of stopping.", **named)
     model_flags.define(values)
     train_flags.define(values, batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1, epsilon=1e-8)

@@ -39,8 +39,8 @@ class Bert(PositionalModel):
         epsilon: of the layer normalisations.
         pooler: whether there is a tanh layer over the first token, BERT's sentence vector.
         extrapolate: `"error"`, `"clip"` or `"interpolate"`, for positions beyond `max_length`.
-        initializer_range: deviation of fresh weights. BERT's 0.02 suits its width of 768; a model of 64 starts with
-            attention that hardly differs between tokens, and learns sooner with 0.07.
+        initializer_range: deviation of fresh weights. BERT's 0.02 goes with its width of 768; narrow models start with
+            smaller scores for it.
 
     Call arguments:
         inputs: dict of int32 `(batch, length)`: `token_ids`; `segment_ids`, all 0 if left out; `padding_mask`, 1 for

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-POOL = 8  # batches that are sorted by length together; more would save little padding and make batches alike
+POOL = 8  # batches that are sorted by length together; with more, batches would differ in little but length
 FOREVER = np.iinfo(np.int64).max
 
 
