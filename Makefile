@@ -11,13 +11,15 @@ export KERAS_POSENC_CLIENTS ?= $(CLIENTS)
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help test test-unit demo benchmark lint clean
+.PHONY: help test test-unit demo benchmark docs wheel lint clean
 
 help:
 	@echo "make test       all tests a fresh machine can run"
 	@echo "make test-unit  only those that neither train nor save a model"
 	@echo "make demo       draw every encoding and print the cost table (results in demo_output/)"
 	@echo "make benchmark  the full cost table, BERT_BASE and BERT_SMALL (an hour on two cores)"
+	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
+	@echo "make wheel      the wheel, into dist/, tried in an environment with the core dependencies only"
 	@echo "make lint       ruff"
 
 $(READY): setup.py constraints.txt weights.txt
@@ -47,9 +49,21 @@ demo: $(READY)
 benchmark: $(READY)
 	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output
 
+docs: $(READY)
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pdoc --docformat google --output-directory docs_output keras_posenc training serving
+	@echo "Open docs_output/index.html"
+
+wheel: $(READY)
+	rm -rf build dist
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/core
+	build/core/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt dist/*.whl
+	cd build && core/bin/python ../tests/core_only.py .
+	@ls dist/*.whl
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output benchmark_output
+	rm -rf $(VENV) build dist *.egg-info demo_output benchmark_output docs_output

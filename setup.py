@@ -50,6 +50,8 @@ extras = {
         "torch>=2.4",
         "transformers>=5.0",
     ],
+    # API documentation from the docstrings.
+    "docs": ["pdoc>=15"],
     "dev": ["ruff>=0.6", "pytest>=8", "pytest-xdist>=3.5", "scipy>=1.11"],
     # Schemas that serving/deploy is checked against, and clients that the server is tried with.
     "peers": [
@@ -60,7 +62,7 @@ extras = {
         "tf-serving>=0.1.6",
     ],
 }
-tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "peers")
+tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "peers", "docs")
 extras["test"] = sorted({requirement for name in tested for requirement in extras[name]})
 
 setup(

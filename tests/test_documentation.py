@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 
 import keras_posenc
+import serving
 import training
-from keras_posenc import encodings
+from keras_posenc import encodings, layers
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 MODULES = [
     module.name
-    for package in (keras_posenc, training)
+    for package in (keras_posenc, serving, training)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__")
 ]
@@ -31,6 +33,33 @@ def test_examples_in_docstrings(name):
     for test in tests:
         runner.run(test)
     assert runner.failures == 0
+
+
+PUBLIC = [
+    (module, name)
+    for module in (keras_posenc, *(getattr(keras_posenc, name) for name in keras_posenc.__all__))
+    if inspect.ismodule(module)
+    for name in module.__all__
+    if callable(getattr(module, name))
+]
+
+
+@pytest.mark.parametrize("module, name", PUBLIC, ids=lambda value: getattr(value, "__name__", value))
+def test_everything_public_has_a_docstring_of_its_own(module, name):
+    """Not one that is inherited from Keras."""
+    found = getattr(module, name)
+    assert vars(found).get("__doc__") if inspect.isclass(found) else found.__doc__
+
+
+def test_documentation_is_built_from_the_docstrings(tmp_path):
+    import pdoc
+
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc("keras_posenc.layers", output_directory=tmp_path)
+    page = (tmp_path / "keras_posenc" / "layers.html").read_text(encoding="utf-8")
+    for name in layers.__all__:
+        assert f'id="{name}"' in page, name
+    assert "sum_s a_s exp" in page  # the equation of the encoding, on the page of the attention
 
 
 @pytest.mark.integration

@@ -46,6 +46,10 @@ class NamedAttention(PositionalAttention):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         keras.saving.register_keras_serializable(package=PACKAGE)(cls)
+        if cls.__doc__:  # `help` of the layer tells the equation and the options too
+            cls.__doc__ = (
+                f"{inspect.cleandoc(cls.__doc__)}\n\n`{cls.encoding.__name__}`: {inspect.getdoc(cls.encoding)}"
+            )
         cls.__signature__ = _signature(cls)
 
 
@@ -81,73 +85,169 @@ class DietAbsAttention(NamedAttention):
 
 
 class DietRelAttention(NamedAttention):
-    """Attention with DIET-REL: one scalar per head and distance."""
+    """Attention with DIET-REL: one scalar per head and distance.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.DietRelAttention(num_heads=8, key_dim=64, max_length=512)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    >>> attention.position.count_params() == 8 * (2 * 512 - 1)
+    True
+    """
 
     encoding = encodings.DietRel
 
 
 class T5Attention(NamedAttention):
-    """Attention with T5's logarithmic buckets."""
+    """Attention with T5's logarithmic buckets.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.T5Attention(num_heads=8, key_dim=64, num_buckets=32, max_distance=128)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    >>> attention.position.count_params()
+    256
+    """
 
     encoding = encodings.T5Bias
 
 
 class TisaAttention(NamedAttention):
-    """Attention with TISA's radial kernels."""
+    """Attention with TISA's radial kernels.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.TisaAttention(num_heads=12, key_dim=64, kernels=5)
+    >>> attention(np.ones((2, 10, 768), "float32")).shape
+    TensorShape([2, 10, 768])
+    >>> attention.position.count_params()  # amplitude, sharpness and offset of each kernel
+    180
+    """
 
     encoding = encodings.Tisa
 
 
 class TupeAttention(NamedAttention):
-    """Attention with TUPE-A: untied absolute positions."""
+    """Attention with TUPE-A: untied absolute positions.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.TupeAttention(num_heads=8, key_dim=64, max_length=512)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.Tupe
 
 
 class TupeRelAttention(NamedAttention):
-    """Attention with TUPE-R: untied absolute positions and T5's buckets."""
+    """Attention with TUPE-R: untied absolute positions and T5's buckets.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.TupeRelAttention(num_heads=8, key_dim=64, max_length=512)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.TupeRel
 
 
 class AlibiAttention(NamedAttention):
-    """Attention with ALiBi's linear biases."""
+    """Attention with ALiBi's linear biases.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.AlibiAttention(num_heads=2, key_dim=64)
+    >>> attention(np.ones((2, 10, 128), "float32"), use_causal_mask=True).shape
+    TensorShape([2, 10, 128])
+    >>> np.asarray(attention.position.bias(3, 3))[0, 0]  # the first of two heads: slope 1/16
+    array([[-0.    , -0.0625, -0.125 ],
+           [-0.0625, -0.    , -0.0625],
+           [-0.125 , -0.0625, -0.    ]], dtype=float32)
+    """
 
     encoding = encodings.Alibi
 
 
 class KerpleAttention(NamedAttention):
-    """Attention with KERPLE's logarithmic or power kernels."""
+    """Attention with KERPLE's logarithmic or power kernels.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.KerpleAttention(num_heads=8, key_dim=64, kind="power")
+    >>> attention(np.ones((2, 10, 512), "float32"), use_causal_mask=True).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.Kerple
 
 
 class FireAttention(NamedAttention):
-    """Attention with FIRE's function of normalised distances."""
+    """Attention with FIRE's function of normalised distances.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.FireAttention(num_heads=8, key_dim=64)
+    >>> attention(np.ones((2, 10, 512), "float32"), use_causal_mask=True).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.Fire
 
 
 class ShawAttention(NamedAttention):
-    """Attention with Shaw's vectors per distance for keys and values."""
+    """Attention with Shaw's vectors per distance for keys and values.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.ShawAttention(num_heads=8, key_dim=64, max_distance=16)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    >>> attention.position.count_params() == 2 * (2 * 16 + 1) * 64
+    True
+    """
 
     encoding = encodings.Shaw
 
 
 class TransformerXLAttention(NamedAttention):
-    """Attention with Transformer-XL's relative sinusoids."""
+    """Attention with Transformer-XL's relative sinusoids.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.TransformerXLAttention(num_heads=8, key_dim=64)
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.TransformerXL
 
 
 class RotaryAttention(NamedAttention):
-    """Attention with rotated queries and keys."""
+    """Attention with rotated queries and keys.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.RotaryAttention(num_heads=8, key_dim=64, layout="interleaved")
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.Rotary
 
 
 class SynthesizerAttention(NamedAttention):
-    """Attention whose scores are synthesized instead of computed from queries and keys."""
+    """Attention whose scores are synthesized instead of computed from queries and keys.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.SynthesizerAttention(num_heads=8, key_dim=64, max_length=128, kind="factorized")
+    >>> attention(np.ones((2, 10, 512), "float32")).shape
+    TensorShape([2, 10, 512])
+    """
 
     encoding = encodings.Synthesizer
 
@@ -160,6 +260,12 @@ class DietAbsLinformerAttention(LinformerAttention):
         num_heads, key_dim, max_length: heads, head size, number of positions.
         num_keys: number of compressed keys.
         rank: `d_p`, the head size by default.
+
+    Example:
+
+    >>> attention = keras_posenc.layers.DietAbsLinformerAttention(num_heads=8, key_dim=64, max_length=512, num_keys=32)
+    >>> attention(np.ones((2, 512, 512), "float32")).shape
+    TensorShape([2, 512, 512])
     """
 
     def __init__(self, num_heads, key_dim, max_length, value_dim=None, *, num_keys=32, rank=None, **kwargs):
