@@ -10,7 +10,7 @@ import pytest
 
 from keras_posenc import encodings
 from keras_posenc.benchmark import __main__ as cli
-from keras_posenc.benchmark import cost, effective, linear, models, report, timing
+from keras_posenc.benchmark import cost, decoding, effective, linear, models, report, timing
 from keras_posenc.benchmark.store import Store
 from keras_posenc.utils.progress import Progress
 
@@ -153,7 +153,7 @@ def test_quick_is_the_small_model_at_inference_with_every_encoding():
     options = cli.parse(["--quick"])
     assert (options.models, options.tasks, options.modes) == (["small"], ["inference"], ["graph", "xla"])
     assert options.positions == encodings.names()
-    assert cli.parse([]).tasks == ["training", "inference", "linear", "effective"]
+    assert cli.parse([]).tasks == ["training", "inference", "linear", "effective", "decoding"]
 
 
 def test_targets_follow_the_doors():
@@ -204,6 +204,29 @@ def test_effective_attention_is_measured_once(tmp_path):
     ]
     text = effective.table(again, *cells, SETTINGS)
     assert all(label in text for label in effective.LABELS.values()) and "TINY, graph" in text
+
+
+SHORT = decoding.Size(1, 2, 8, 8, vocabulary=3000, batch=2, length=6, max_length=16, group=2)
+
+
+def test_decoding_with_and_without_the_cache_gives_the_same_tokens():
+    model = decoding.build(SHORT, "tisa")
+    sources = np.random.default_rng(0).integers(3, 3000, (2, 6)).astype("int32")
+    found = decoding.translate(model, SHORT, sources)()
+    assert found.shape == (2, 6) and (found > 2).any()
+    np.testing.assert_array_equal(decoding.uncached(model, SHORT, sources)(), found)
+
+
+def test_decoding_is_measured_once_and_says_who_cannot(tmp_path):
+    store, positions = Store(tmp_path, {}), ["t5", "diet_abs_lin", "sinusoidal"]
+    assert decoding.pending(store, SHORT, positions) == [["uncached", "beam"], ["t5", "sinusoidal"]]
+    decoding.run(store, SHORT, positions, 2, Progress(4, stream=io.StringIO()))
+    again = Store(tmp_path, {})
+    assert not decoding.pending(again, SHORT, positions)
+    found = again.get(("decoding", "t5"))
+    assert found["tokens_per_second"] * found["milliseconds"] == pytest.approx(2 * 6 * 1e3)
+    text = decoding.table(again, SHORT, positions)
+    assert "diet_abs_lin" in text and "cannot" in text and text.count("/s") == 4
 
 
 def test_plots_are_written(tmp_path):

@@ -8,13 +8,13 @@ from pathlib import Path
 import keras
 
 from keras_posenc import encodings
-from keras_posenc.benchmark import cost, effective, linear, models, report
+from keras_posenc.benchmark import cost, decoding, effective, linear, models, report
 from keras_posenc.benchmark.store import Store
 from keras_posenc.layers.stack import SHARING
 from keras_posenc.utils.arguments import count, names_of
 from keras_posenc.utils.progress import Progress
 
-TASKS = (*cost.TASKS, "linear", "effective")
+TASKS = (*cost.TASKS, "linear", "effective", "decoding")
 DEFAULTS = cost.Settings()
 
 
@@ -23,7 +23,7 @@ def parser():
         prog="python -m keras_posenc.benchmark",
         description="Measures the time of training and of inference with every position encoding, relative to the same "
         "model with learned embeddings (Table 1 of DIET), time and memory of linear attention, and the time of "
-        "effective attention. Without options it measures everything: one to two hours on two cores.",
+        "effective attention and of decoding. Without options it measures everything: one to two hours on two cores.",
     )
     add = made.add_argument
     add("--models", type=names_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
@@ -119,16 +119,21 @@ def main(arguments=None):
     total = sum(len(group[-1]) for group in groups)
     total += len(linear.pending(store, *points)) if "linear" in options.tasks else 0
     total += len(effective.pending(store, sizes, options.modes)) if "effective" in options.tasks else 0
+    if "decoding" in options.tasks:
+        total += sum(map(len, decoding.pending(store, decoding.Size(), options.positions)))
     with Progress(total) as progress:
         cost.run(store, *cells, tasks, settings, progress)
         if "linear" in options.tasks:
             linear.run(store, *points, settings.training_rounds, settings.threads, progress)
         if "effective" in options.tasks:
             effective.run(store, sizes, options.modes, settings, progress)
+        if "decoding" in options.tasks:
+            decoding.run(store, decoding.Size(), options.positions, settings.rounds, progress)
 
     text = [report.table(store, *cells, settings)] if tasks else []
     text += [linear.table(store, *points)] if "linear" in options.tasks else []
     text += [effective.table(store, sizes, options.modes, settings)] if "effective" in options.tasks else []
+    text += [decoding.table(store, decoding.Size(), options.positions)] if "decoding" in options.tasks else []
     print("\n\n".join(text))
     if options.output:
         store.save()
