@@ -52,6 +52,7 @@ def define(values):
     )
     flags.DEFINE_float("duration", None, f"Seconds of each load (default: {DEFAULTS.duration:g}).", 0.1, **named)
     flags.DEFINE_integer("load_rounds", None, f"Throughputs of a kind (default: {DEFAULTS.load_rounds}).", 2, **named)
+    flags.DEFINE_float("limit", PLAN.limit, "Most seconds for the rounds of one throughput.", 0.0, **named)
     flags.DEFINE_integer("processes", DEFAULTS.processes, "Processes that generate load.", 1, **named)
     flags.DEFINE_integer("threads", 0, "Threads of TensorFlow, served and in process; 0 is one a core.", 0, **named)
     flags.DEFINE_integer("batch_threads", DEFAULTS.batch_threads, "num_batch_threads of the server.", 1, **named)
@@ -107,7 +108,8 @@ def read(values):
     found = {field: _numbers(flag, getattr(values, flag), kind) for field, (flag, kind) in lists.items()}
     found = {field: quick_plan.get(field, getattr(PLAN, field)) if v is None else v for field, v in found.items()}
     tasks = tuple(task for task in TASKS if task in values.tasks)
-    return settings, Plan(names, tasks=tasks, protocols=protocols, load_names=tuple(load_names), **found)
+    plan = Plan(names, tasks=tasks, protocols=protocols, load_names=tuple(load_names), limit=values.limit, **found)
+    return settings, plan
 
 
 def run(values):
@@ -136,6 +138,8 @@ def run(values):
             shutil.rmtree(output / "work", ignore_errors=True)  # models of other sizes, perhaps
         store.data["command"] = " ".join(["python -m serving.latency", *sys.argv[1:]])
         measured = Run(plan, settings, store, output / "work", None, values.keep_models)
+        for sentence in measured.expected():
+            print(sentence, file=sys.stderr)
         with Progress(sum(len(tasks) for tasks, _ in measured.pending())) as progress:
             measured.progress = progress
             measured.all()

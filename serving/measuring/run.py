@@ -12,6 +12,8 @@ from serving.measuring.server import Server, available
 from serving.measuring.settings import BASELINE, SIGNATURES, UNFOLDED, batching_text
 
 IN_PROCESS = "in process"
+WARM = 2.0  # seconds of the load that is not measured
+LEAST_ROUNDS = 2  # of a throughput, whatever the limit
 
 
 class Run:
@@ -46,6 +48,21 @@ class Run:
             if tasks:
                 found.append((tasks, [name]))
         return found
+
+    def expected(self):
+        """Sentences on how long throughputs and load curves take at most, if no answer is late."""
+        plan, settings = self.plan, self.settings
+        names = {task: sum(task in tasks for tasks, _ in self.pending()) for task in ("throughput", "load")}
+        ways = len(plan.protocols) + (settings.server is None)
+        one = ways * (settings.duration + loads.STARTING)
+        point = max(min(settings.load_rounds * one, plan.limit), LEAST_ROUNDS * one) + ways * (WARM + loads.STARTING)
+        curve = len(plan.protocols) * len(plan.fractions) * (settings.duration + loads.STARTING)
+        counts = {"throughput": len(plan.concurrency) * point, "load": curve}
+        return [
+            f"{task}: at most {counts[task]:.0f} seconds for each of {count} models"
+            for task, count in names.items()
+            if count
+        ]
 
     def _left(self, task, name):
         plan, last = self.plan, self.plan.protocols[-1]
@@ -134,8 +151,8 @@ class Run:
             rates = {way: [] for way in [*([] if model is None else [IN_PROCESS]), *ways]}
             seen, errors = {way: [] for way in ways}, {way: 0 for way in ways}
             rng = np.random.default_rng(0)
-            for turn in range(-1, settings.load_rounds):
-                duration = settings.duration if turn >= 0 else min(2.0, settings.duration)  # the first warms up
+            for turn in rounds(settings.load_rounds, plan.limit):
+                duration = settings.duration if turn >= 0 else min(WARM, settings.duration)
                 for way in rng.permutation(list(rates)):
                     if way == IN_PROCESS:
                         rate = _rows_a_second(model, requests(clients, settings.length), duration)
@@ -215,6 +232,19 @@ class Run:
         if baseline is not None:
             found["ratio"] = statistics.ratio(seconds, baseline)
         self.store.put(key, found)
+
+
+def rounds(count, limit):
+    """-1 for a round that warms up, then up to `count` numbers: no more when one as long as the last would end after
+    `limit` seconds, but `LEAST_ROUNDS` at least."""
+    yield -1
+    begin = last = time.monotonic()
+    for turn in range(count):
+        now = time.monotonic()
+        if turn >= LEAST_ROUNDS and now - begin + (now - last) > limit:
+            return
+        last = now
+        yield turn
 
 
 def served_names(address, names):

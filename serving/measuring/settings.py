@@ -33,8 +33,8 @@ class Settings:
     rounds: int = 100
     warmup: int = 5
     pause: float = 0.005
-    duration: float = 10.0
-    load_rounds: int = 5
+    duration: float = 5.0
+    load_rounds: int = 7
     threads: int = 0
     processes: int = 1
     batch_threads: int = 1
@@ -54,6 +54,8 @@ class Plan:
         load_names: models whose throughput and load curve are measured.
         concurrency: clients at one time, in increasing order.
         fractions: offered load, as parts of the largest throughput.
+        limit: seconds for the rounds of one throughput (a model and a number of clients, all ways); rounds that would
+            go beyond it are left out, but for the first two.
         group: models beside the baseline that are served at one time.
     """
 
@@ -64,6 +66,7 @@ class Plan:
     load_names: tuple = ()
     concurrency: tuple = (1, 16)
     fractions: tuple = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.2)
+    limit: float = 120.0
     group: int = 4
 
 

@@ -5,8 +5,10 @@ Predict has its own encoder (`tensors.predict_response`): generated code would c
 
 import logging
 from concurrent import futures
+from urllib.parse import quote
 
 import grpc
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -24,6 +26,7 @@ from serving.server.handlers import Target
 
 INT32_MAX = 2**31 - 1
 MAX_DETAILS = 1024  # characters of an error; it travels in a header, which has to stay small
+MAX_ENCODED = 6144  # bytes of it there: percent-encoded, up to 12 a character, and gRPC refuses headers of 8 KiB
 QUEUED_PER_THREAD = 32  # requests that wait for a thread before new ones get RESOURCE_EXHAUSTED
 PREDICTION, MODEL = "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService"
 log = logging.getLogger(__name__)
@@ -100,10 +103,11 @@ class Services:
     def handler(self, method, request_class, api=None):
         """gRPC's handler for `method`; requests of an `api` are counted and timed."""
 
-        def answer(request, context):
+        def answer(data, context):
             if not context.is_active():  # it waited for a thread until its client gave up
                 return b""
             try:
+                request = _parse(request_class, data)
                 if api is None or self.metrics is None:
                     return method(request)
                 spec = request.tasks[0].model_spec if api == "MultiInference" and request.tasks else None
@@ -115,9 +119,9 @@ class Services:
             except Exception as error:
                 log.exception("A gRPC request failed")
                 code, message = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-            context.abort(code, message if len(message) <= MAX_DETAILS else message[:MAX_DETAILS] + "...TRUNCATED")
+            context.abort(code, _details(message))
 
-        return grpc.unary_unary_rpc_method_handler(answer, request_class.FromString, _serialize)
+        return grpc.unary_unary_rpc_method_handler(answer, None, _serialize)
 
     def generic_handlers(self):
         """Both services, for `grpc.Server.add_generic_rpc_handlers`."""
@@ -185,6 +189,21 @@ def _channel_arguments(text):
             yield name, int(value)
         except ValueError:
             yield name, value
+
+
+def _parse(request_class, data):
+    """gRPC's own deserializer would answer INTERNAL to what is the client's mistake."""
+    try:
+        return request_class.FromString(data)
+    except DecodeError as error:
+        raise invalid(f"The body of the request is not a {request_class.DESCRIPTOR.name}.") from error
+
+
+def _details(message):
+    kept = message[:MAX_DETAILS]
+    while len(quote(kept, errors="replace")) > MAX_ENCODED:
+        kept = kept[: len(kept) // 2]
+    return message if len(kept) == len(message) else kept + "...TRUNCATED"
 
 
 def _serialize(response):

@@ -1,4 +1,5 @@
-"""Random and malformed requests: every answer is JSON with a status of the client's fault, and nothing stays behind.
+"""Random and malformed requests: every answer is JSON with a status of the client's fault, and nothing stays
+behind, in memory neither.
 
 A few hundred by default; ten thousand in the slow tier.
 """
@@ -8,6 +9,7 @@ import random
 import socket
 
 import pytest
+from serving_process_subject import resident
 from serving_rest_subject import NAMES, Client, save, serve
 
 BODIES = [
@@ -115,10 +117,13 @@ def test_malformed_requests(count, tmp_path):
     seen = set()
     with serve(tmp_path) as server:
         client = Client(server.port)
-        for _ in range(count):
+        for number in range(count):
+            if number == count // 4:  # threads, kernels and caches are there by now
+                before = resident()
             seen.add(send(client, chance))
             if chance.random() < 0.3:
                 send_raw(server.port, chance)
+        assert resident() - before < 32  # mebibytes: 3 kB a request would be too much
         assert {200, 400, 404} <= seen
         assert client.post({"inputs": [0]}) == (200, {"outputs": [1.0]})
         client.close()
