@@ -147,6 +147,8 @@ def test_the_page_needs_no_other_file(tmp_path):
     html = (tmp_path / "out" / "index.html").read_text()
     assert html.count("data:image/png;base64,") == 6 and "tisa/seed9" in html
     assert "http" not in html.split("<script")[0]
+    pictures = {path.name for path in (tmp_path / "out").glob("*.png") if path.read_bytes().startswith(b"\x89PNG")}
+    assert pictures == {"scores.png", "lengths.png"}
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert found["curves"]["score"]["tisa"] == [[1, 0.1, 0.1, 0.1], [2, 0.2, 0.2, 0.2]]
     assert (tmp_path / "out" / "table.csv").read_text().splitlines()[1].startswith("tisa,3,0.91,0.9,0.95")

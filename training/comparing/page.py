@@ -57,12 +57,25 @@ def write(output, subject, runs, results, times, failed, about):
         write_csv(output / "lengths.csv", tables.length_rows(lengths))
     known = {**about, "primary": primary, "failed": failed, "rows": rows, "lengths": lengths, "curves": curves}
     write_json(output / "results.json", {**known, "runs": results})
-    write_text(output / "index.html", _page(subject, rows, lengths, curves, results, failed, about, primary, baseline))
+    figures = _figures(subject, rows, lengths, results, metric)
+    for name, figure in figures.items():
+        (output / f"{name}.png").write_bytes(figure)
+    page = _page(subject, rows, lengths, curves, figures, failed, about, primary, baseline)
+    write_text(output / "index.html", page)
     return text
 
 
-def _page(subject, rows, lengths, curves, results, failed, about, primary, baseline):
-    positions, metric = [row["positions"] for row in rows], primary.split("/")[1]
+def _figures(subject, rows, lengths, results, metric):
+    """The two that are files too: scores, and the curves over lengths if there are any."""
+    longer = LONGER if any(row.get("longer") is not None for row in rows) else None
+    found = {"scores": plots.scores(results, [row["positions"] for row in rows], metric, longer)}
+    if lengths:
+        found["lengths"] = plots.panels(lengths, subject.unit, metric, subject.trained)
+    return found
+
+
+def _page(subject, rows, lengths, curves, figures, failed, about, primary, baseline):
+    metric = primary.split("/")[1]
     page = Page(f"Position encodings on {about['task']}", _subtitle(about))
     trained, unit = subject.trained, subject.unit
     page.section(
@@ -76,12 +89,11 @@ def _page(subject, rows, lengths, curves, results, failed, about, primary, basel
     if failed:
         page.text(f"Failed, and not in the table: {', '.join(failed)}.")
     page.table(tables.shown(rows))
-    longer = LONGER if any(row.get("longer") is not None for row in rows) else None
-    page.figure(plots.scores(results, positions, metric, longer), f"{primary} of every run.")
+    page.figure(figures["scores"], f"{primary} of every run.")
     if lengths:
         page.section("Length", f"{metric} of the best checkpoint on examples of one length.")
         caption = f"Trained on {trained[0]} to {trained[1]} {unit} (shaded). Blue: median and range over the runs."
-        page.figure(plots.panels(lengths, unit, metric, trained), f"{caption} Grey: the other rows.")
+        page.figure(figures["lengths"], f"{caption} Grey: the other rows.")
         page.table(tables.length_rows(lengths), "The curves as a table", folded=True)
     if curves["score"]:
         page.section("Learning", "What the figures were during training.")
