@@ -61,8 +61,10 @@ extras = {
         "requests>=2.31",
         "tf-serving>=0.1.6",
     ],
+    # Running colab/.
+    "notebooks": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
 }
-tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "peers", "docs")
+tested = ("dev", "oracles", "checkpoints", "training", "serving", "beam", "peers", "docs", "notebooks")
 extras["test"] = sorted({requirement for name in tested for requirement in extras[name]})
 
 setup(
@@ -77,7 +79,7 @@ setup(
     ),
     package_data={
         "keras_posenc.analysis.study": ["*.css", "*.js"],
-        "serving": ["viewer/*", "deploy/*", "deploy/*/*"],
+        "serving": ["viewer/*", "deploy/*", "deploy/*/*", "peering/requirements.txt"],
     },
     python_requires=">=3.10",
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
