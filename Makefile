@@ -10,14 +10,18 @@ export KERAS_POSENC_CLIENTS ?= $(CLIENTS)
 # Workers of the test runner, and further arguments to it, e.g. make test ARGS="-m unit".
 WORKERS ?= 2
 ARGS ?=
+# Of make serve: REST on this port, gRPC on the one before it.
+PORT ?= 8501
 
-.PHONY: help test test-unit demo benchmark docs wheel lint clean
+.PHONY: help test test-unit demo serve benchmark peers docs wheel lint clean
 
 help:
 	@echo "make test       all tests a fresh machine can run"
 	@echo "make test-unit  only those that neither train nor save a model"
-	@echo "make demo       draw every encoding and print the cost table (results in demo_output/)"
-	@echo "make benchmark  the full cost table, BERT_BASE and BERT_SMALL (an hour on two cores)"
+	@echo "make demo       train, export, serve and study seven encodings; one page (demo_output/index.html)"
+	@echo "make serve      the models of the demo and the attention viewer, on PORT=$(PORT)"
+	@echo "make benchmark  every performance claim: encodings, decoding, training, serving, peers (four hours on two cores)"
+	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
 	@echo "make wheel      the wheel, into dist/, tried in an environment with the core dependencies only"
 	@echo "make lint       ruff"
@@ -41,13 +45,25 @@ test-unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not integration and not slow" $(ARGS)
 
 demo: $(READY)
-	$(BIN)/python -m keras_posenc.plotting --output demo_output/encodings.png
-	$(BIN)/python -m keras_posenc.models.tables
-	$(BIN)/python -m keras_posenc.benchmark --quick --output demo_output
-	@echo "Pictures, tables and plots are in demo_output/"
+	@$(BIN)/python -m serving.demo --output demo_output $(ARGS)
 
-benchmark: $(READY)
-	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output
+serve: $(READY)
+	@$(BIN)/python -m serving.demo --output demo_output --serve --port $(PORT) $(ARGS)
+
+benchmark: $(READY) .venv-peers/.ready
+	mkdir -p benchmark_output
+	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output/library
+	$(BIN)/python -m training.throughput --output benchmark_output/throughput.json
+	$(BIN)/python -m serving.latency --positions all --output benchmark_output/serving
+	$(BIN)/python -m serving.peers --output benchmark_output/peers
+
+# The runtimes we are compared with have an environment of their own; those that cannot be had are left out.
+.venv-peers/.ready: serving/peering/requirements.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	-.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< && touch $@
+
+peers: $(READY) .venv-peers/.ready
+	$(BIN)/python -m serving.peers --output benchmark_output/peers $(ARGS)
 
 docs: $(READY)
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pdoc --docformat google --output-directory docs_output keras_posenc training serving

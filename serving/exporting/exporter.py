@@ -10,6 +10,7 @@ from keras_posenc.checkpoints.tokenizer import SentencePiece
 from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
 from keras_posenc.models import Bert, heads
 from serving.exporting import description, folder, texts, warmup
+from serving.exporting.fused import fused
 from serving.exporting.half import halved
 from serving.exporting.signatures import Signatures, check_backend
 
@@ -78,8 +79,9 @@ def export_model(
                 made.names, lengths, warmup_batches, backbone.vocab_size, backbone.encoder.num_layers, max_length
             )
         )
-        functions = made.concrete()
-        _save(model, functions, encoder, pending.path)
+        with fused(model) as joined:
+            functions = made.concrete()
+        _save(model, functions, encoder, joined, pending.path)
         if planned:
             warmup.write(pending.path, base.name, planned)
         about = description.describe(
@@ -142,21 +144,23 @@ def _folded(model, max_length, fold):
         unfold_positions(model)
 
 
-def _save(model, functions, encoder, path):
+def _save(model, functions, encoder, joined, path):
     root = tf.Module()
     if encoder is not None:
         root.tokenizer = encoder  # with its tables, and the vocabulary as an asset
-    root.weights = _variables(model, functions.values(), encoder)
+    root.weights = _variables(model, functions.values(), encoder, joined)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(root, str(path), signatures=functions, options=options)
 
 
-def _variables(model, functions, encoder):
-    """The variables that functions use, by name: weights of the model, and its folded positions.
+def _variables(model, functions, encoder, joined):
+    """The variables that functions use, by name: weights of the model, those `joined` of several, and its folded
+    positions.
 
     What is used by none, such as the weights that folds were made of, is not exported.
     """
     names = {id(weight.value): weight.path for weight in model.variables}
+    names |= {id(variable): name for name, variable in joined.items()}
     others = set() if encoder is None else {id(variable) for variable in encoder.variables}
     used = {id(v): v for function in functions for v in function.graph.variables if id(v) not in others}
     folds = [key for key in used if key not in names]
