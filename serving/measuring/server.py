@@ -10,48 +10,40 @@ from pathlib import Path
 from serving.client import Client, ClientError, Retry
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 600.0  # seconds for loading
+HOST = "localhost"
+PATIENCE = 900.0  # seconds for loading, on a machine that does much else
 LINES = 15  # of the log that an error shows
 
 
-class Server:
-    """`python -m serving.model_server --backend=embedded`, up while the context is.
+class ModelServer:
+    """The embedded server, up while the context is; it ends with this process, however that ends.
 
     Args:
-        base_paths: dict from names of models to their folders.
-        folder: for its configuration and its log.
-        batching: text of `BatchingParameters`, or `None`.
-        threads: of TensorFlow, 0 for one a core.
-        in_flight: requests at one time that it must be able to take up.
+        config: path of a `ModelServerConfig` as text.
+        names: of its models.
+        log: file that the server's messages are added to.
+        flags: further flags of `serving.model_server`.
+        ports: of gRPC and REST; free ones by default.
 
-    `addresses` has those of both protocols, as clients take them.
+    `addresses` has those of both protocols, as `serving.client` takes them.
     """
 
-    def __init__(self, base_paths, folder, batching=None, threads=0, in_flight=64):
-        self.base_paths, self.folder, self.batching = base_paths, Path(folder), batching
-        self.threads, self.in_flight = threads, in_flight
-        self.addresses, self._process = {}, None
+    def __init__(self, config, names, log, flags=(), ports=None):
+        self.config, self.names, self.log, self.flags = config, list(names), Path(log), list(flags)
+        self.ports = free_ports(2) if ports is None else ports
+        self.addresses = {"grpc": f"grpc://{HOST}:{self.ports[0]}", "rest": f"{HOST}:{self.ports[1]}"}
+        self._process = None
 
     def __enter__(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        ports = _free_ports(2)
-        entry = '  config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}\n'
-        entries = "".join(entry.format(name, Path(path).resolve()) for name, path in self.base_paths.items())
-        (self.folder / "models.config").write_text(f"model_config_list {{\n{entries}}}\n")
-        command = [sys.executable, "-m", "serving.model_server", "--backend=embedded"]
-        command += [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", f"--grpc_max_threads={self.in_flight}"]
-        command += [f"--rest_api_num_threads={self.in_flight}", f"--model_config_file={self.folder / 'models.config'}"]
-        command += ["--file_system_poll_wait_seconds=0", "--max_num_load_retries=0"]
-        if self.threads:
-            command += [f"--tensorflow_intra_op_parallelism={self.threads}"]
-        if self.batching is not None:
-            (self.folder / "batching.config").write_text(self.batching)
-            command += ["--enable_batching", f"--batching_parameters_file={self.folder / 'batching.config'}"]
+        command = [sys.executable, "-m", "serving.measuring.process", "--backend=embedded"]
+        command += [f"--port={self.ports[0]}", f"--rest_api_port={self.ports[1]}", f"--model_config_file={self.config}"]
+        command += ["--max_num_load_retries=0", *self.flags]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        with open(self.folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        self.addresses = {"grpc": f"grpc://localhost:{ports[0]}", "rest": f"localhost:{ports[1]}"}
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
         try:
             self._wait()
         except BaseException:
@@ -66,18 +58,51 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdin.close()
+
+    def wait(self):
+        """Until the server ends. Returns its exit code."""
+        return self._process.wait()
 
     def _wait(self):
-        end = time.monotonic() + PATIENCE
-        waiting = list(self.base_paths)
+        """Until all models answer."""
+        waiting, end = list(self.names), time.monotonic() + PATIENCE
         while waiting:
             if self._process.poll() is not None or time.monotonic() > end:
-                lines = (self.folder / "server.log").read_text(errors="replace").splitlines()[-LINES:]
-                raise RuntimeError("The model server did not start. The end of its log:\n" + "\n".join(lines))
+                lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]
+                what = "ended" if self._process.poll() is not None else f"did not load {waiting[0]} in {PATIENCE:.0f} s"
+                raise RuntimeError(f"The model server {what}. The end of {self.log}:\n" + "\n".join(lines))
             if available(self.addresses["rest"], waiting[0]):
                 waiting.pop(0)
             else:
                 time.sleep(0.2)
+
+
+class MeasuredServer(ModelServer):
+    """One that is measured: with room for many requests at a time, and without polling.
+
+    Args:
+        base_paths: dict from names of models to their folders.
+        folder: for its configuration and its log.
+        batching: text of `BatchingParameters`, or `None`.
+        threads: of TensorFlow, 0 for one a core.
+        in_flight: requests at one time that it must be able to take up.
+    """
+
+    def __init__(self, base_paths, folder, batching=None, threads=0, in_flight=64):
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        entry = '  config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}\n'
+        entries = "".join(entry.format(name, Path(path).resolve()) for name, path in base_paths.items())
+        (folder / "models.config").write_text(f"model_config_list {{\n{entries}}}\n")
+        flags = [f"--grpc_max_threads={in_flight}", f"--rest_api_num_threads={in_flight}"]
+        flags += ["--file_system_poll_wait_seconds=0"]
+        if threads:
+            flags += [f"--tensorflow_intra_op_parallelism={threads}"]
+        if batching is not None:
+            (folder / "batching.config").write_text(batching)
+            flags += ["--enable_batching", f"--batching_parameters_file={folder / 'batching.config'}"]
+        super().__init__(folder / "models.config", base_paths, folder / "server.log", flags)
 
 
 def available(address, name, timeout=10.0):
@@ -91,7 +116,8 @@ def available(address, name, timeout=10.0):
             raise
 
 
-def _free_ports(count):
+def free_ports(count):
+    """Ports that nobody listens on."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:

@@ -87,7 +87,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
 def test_processes_end_with_the_one_that_started_them(tmp_path):
     """The pool's child sees the end of its standard input when the pool's process is killed."""
     child = (
-        "import os, time\nfrom training.comparing.following import follow_parent\nfollow_parent()\n"
+        "import os, time\nfrom keras_posenc.utils.following import follow_parent\nfollow_parent()\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"
     )
     parent = (

@@ -9,9 +9,9 @@ import time
 
 from absl import app, flags
 
+from keras_posenc.utils.following import follow_parent
 from training import compare, engine
 from training.comparing import runs, subjects, timing
-from training.comparing.following import follow_parent
 from training.engine import flags as train_flags
 from training.engine.evaluator import Evaluator
 

@@ -1,0 +1,1 @@
+"""`make demo`: trains small models with several encodings, exports, serves, measures and studies them; one page."""
