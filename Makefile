@@ -20,7 +20,7 @@ help:
 	@echo "make test-unit  only those that neither train nor save a model"
 	@echo "make demo       train, export, serve and study seven encodings; one page (demo_output/index.html)"
 	@echo "make serve      the models of the demo and the attention viewer, on PORT=$(PORT)"
-	@echo "make benchmark  every performance claim: encodings, decoding, training, serving, peers (four hours on two cores)"
+	@echo "make benchmark  every performance claim: encodings, decoding, training, serving, peers (hours)"
 	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
 	@echo "make wheel      the wheel, into dist/, tried in an environment with the core dependencies only"

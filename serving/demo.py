@@ -29,7 +29,7 @@ def define(values):
     flags.DEFINE_string("output", "demo_output", "Folder for everything that is made.", **named)
     flags.DEFINE_bool("fresh", False, "Remove what an earlier demo made there, and start over.", **named)
     flags.DEFINE_integer(
-        "runs", 1, "Seeds of each encoding; each takes about three minutes more on two cores.", 1, **named
+        "runs", 1, "Seeds of each encoding; each takes about four minutes more on two cores.", 1, **named
     )
     flags.DEFINE_integer("jobs", JOBS, "Models that are trained at one time, on a core each.", 1, **named)
     flags.DEFINE_bool("quick", False, "Two encodings and a few steps, to try the machinery.", **named)

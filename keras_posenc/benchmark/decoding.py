@@ -74,7 +74,7 @@ def tokens(size):
 
 
 def build(size, position):
-    """A model with folded positions that never says that it has finished."""
+    """A model with folded positions and random weights, which will hardly ever say that it has finished."""
     from keras_posenc.models import EncoderDecoder
 
     sizes = (size.num_layers, size.num_heads, size.hidden_dim, size.intermediate_dim)

@@ -4,8 +4,8 @@
   between reshapes, or an operation that reshapes by itself, and TensorFlow's optimizer (grappler's remapper) does not
   join it with the addition of the bias or with the activation behind it. Here the rows of all sequences are one matrix:
   `MatMul`, `BiasAdd` and gelu next to each other become one operation of the processor's library.
-- Queries, keys and values of self-attention are one product, with the three kernels side by side: wider products run
-  nearer to the limit of a processor, and the activations are read once.
+- Queries, keys and values of self-attention are one product, with the three kernels side by side, so that the
+  activations are read once.
 - Layer normalisation subtracts the mean first and scales rows before columns: three passes over the activations fewer
   than Keras' form, which is made for training.
 
