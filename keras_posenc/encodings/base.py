@@ -133,8 +133,7 @@ class PositionEncoding(keras.layers.Layer):
         """Cuts the tables for one call out of the folded ones."""
         cut = {}
         if "bias" in folded:
-            bias = rows.window(folded["bias"], start_index, query_length, axis=2)
-            cut["bias"] = rows.window(bias, 0, key_length, axis=3)
+            cut["bias"] = rows.windows(folded["bias"], {2: (start_index, query_length), 3: (0, key_length)})
         return cut
 
     def at(self, query_length, key_length=None, start_index=0):

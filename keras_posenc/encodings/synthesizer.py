@@ -84,8 +84,7 @@ class Synthesizer(PositionEncoding):
             tables = {"kernel": rows.window(self.read(self.kernel), 0, key_length, axis=2)}
         else:
             if self.kind == "random":
-                matrix = rows.window(self.read(self.random), start_index, query_length, axis=1)
-                matrix = rows.window(matrix, 0, key_length, axis=2)
+                matrix = rows.windows(self.read(self.random), {1: (start_index, query_length), 2: (0, key_length)})
             else:
                 query_rows = rows.window(self.read(self.query_factor), start_index, query_length, axis=1)
                 key_rows = rows.window(self.read(self.key_factor), 0, key_length, axis=1)
@@ -99,8 +98,8 @@ class Synthesizer(PositionEncoding):
         return self.tables(length, length)
 
     def window(self, folded, query_length, key_length, start_index):
-        matrix = rows.window(folded["matrix"], start_index, query_length, axis=2)
-        return {**folded, "matrix": rows.window(matrix, 0, key_length, axis=3)}
+        matrix = rows.windows(folded["matrix"], {2: (start_index, query_length), 3: (0, key_length)})
+        return {**folded, "matrix": matrix}
 
     def scores(self, query, key, tables):
         if self.kind == "dense":

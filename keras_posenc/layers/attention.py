@@ -264,10 +264,10 @@ class PositionalAttention(keras.layers.Layer):
             query_mask, value_mask, key_mask, attention_mask, causal, query_length, key_length, start_index
         )
         scores = ops.cast(positions.scores(queries, keys), self._softmax_dtype)
+        if mask is not None:  # next to the product, so that an optimizer of graphs can join the two
+            scores = scores + ops.cast(self._penalties(mask), scores.dtype)
         for bias in self._biases(positions, position_bias, segment_ids):
             scores = scores + ops.cast(bias, scores.dtype)
-        if mask is not None:
-            scores = scores + ops.cast(ops.where(mask, 0.0, masking.NEGATIVE), scores.dtype)
         attention = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
         weights = attention if self.dropout_layer is None else self.dropout_layer(attention, training=training)
@@ -303,6 +303,10 @@ class PositionalAttention(keras.layers.Layer):
     def _heads(self, dense, x):
         """`(batch, length, width)` to `(batch, heads, length, size)`."""
         return ops.transpose(dense(x), (0, 2, 1, 3))
+
+    def _penalties(self, mask):
+        """What is added to scores: nothing where a key may be seen, and so much elsewhere that the rest is lost."""
+        return ops.where(mask, 0.0, masking.NEGATIVE)
 
     def _biases(self, positions, position_bias, segment_ids):
         found = [positions.bias, position_bias, positions.segment_bias]

@@ -30,15 +30,27 @@ def blended_rows(table, positions, axis):
 
 def window(table, start, length, axis):
     """`length` consecutive entries along `axis`, from `start`; the table itself if that is all of it."""
+    return windows(table, {axis: (start, length)})
+
+
+def windows(table, cuts):
+    """A window along several axes, cut in one go: each cut of a large table by itself would copy most of it.
+
+    Args:
+        cuts: dict from axes to pairs of the first entry and the number of entries.
+    """
     table = ops.convert_to_tensor(table)
-    size = table.shape[axis]
-    if isinstance(start, int) and start == 0 and isinstance(length, int) and length == size:
+    if all(_is(0, start) and _is(table.shape[axis], length) for axis, (start, length) in cuts.items()):
         return table
-    axis = axis % len(table.shape)
-    starts = [0] * len(table.shape)
-    sizes = list(ops.shape(table))
-    starts[axis], sizes[axis] = start, length
+    starts, sizes = [0] * len(table.shape), list(ops.shape(table))
+    for axis, (start, length) in cuts.items():
+        starts[axis], sizes[axis] = start, length
     return ops.slice(table, starts, sizes)
+
+
+def _is(number, given):
+    """Whether `given`, perhaps a tensor, is known to be that number."""
+    return isinstance(given, int) and given == number
 
 
 def absolute_rows(table, length, start, total, axis, extrapolate):

@@ -7,7 +7,11 @@
 - Queries, keys and values of self-attention are one product, with the three kernels side by side, so that the
   activations are read once.
 - Layer normalisation subtracts the mean first and scales rows before columns: three passes over the activations fewer
-  than Keras' form, which is made for training.
+  than Keras' form, which is made for training. (The processor's library has it as one operation, which the remapper
+  finds in another form. With 128 rows that took longer than the single ones.)
+- The shape of what hides padding is stated, and the remapper joins its addition with the product of queries and keys.
+
+A runtime that has no such operations computes the same from the single ones.
 
 Results are the same but for rounding, and layers are as they were after the `with` statement.
 """
@@ -32,8 +36,7 @@ def fused(model):
     changed, made = [], {}
     try:
         for layer in model._flatten_layers():
-            name, replacement = _replacement(layer, made)
-            if replacement is not None:
+            for name, replacement in _replacements(layer, made).items():
                 setattr(layer, name, replacement)
                 changed.append((layer, name))
         yield made
@@ -42,20 +45,22 @@ def fused(model):
             delattr(layer, name)
 
 
-def _replacement(layer, made):
-    """Name of a method, and the function to call instead of it, or `None`."""
+def _replacements(layer, made):
+    """Dict from names of methods to the functions to call instead of them."""
     # Subclasses, and layers that were quantized or have adapters, compute something else.
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
-        return None, None
+        return {}
     if type(layer) is keras.layers.Dense:
-        return "call", lambda inputs, training=None: _dense(layer, inputs)
+        return {"call": lambda inputs, training=None: _dense(layer, inputs)}
     if type(layer) is keras.layers.EinsumDense and layer.equation in EQUATIONS:
-        return "call", lambda inputs, training=None: _dense(layer, inputs, 1 + EQUATIONS.index(layer.equation))
+        return {"call": lambda inputs, training=None: _dense(layer, inputs, 1 + EQUATIONS.index(layer.equation))}
     if type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
-        return "call", lambda inputs: _norm(layer, inputs)
-    if type(layer) is PositionalAttention and len(parts := _joinable(layer)) > 1:
-        return "_heads", Joint(layer, parts, made)
-    return None, None
+        return {"call": lambda inputs: _norm(layer, inputs)}
+    if type(layer) is PositionalAttention:
+        parts = _joinable(layer)
+        joint = {"_heads": Joint(layer, parts, made)} if len(parts) > 1 else {}
+        return {**joint, "_penalties": _shaped(layer._penalties)}
+    return {}
 
 
 def _dense(layer, inputs, axes=1):
@@ -130,3 +135,7 @@ def _norm(layer, inputs):
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     scaled = centred * tf.math.rsqrt(variance + layer.epsilon) * tf.convert_to_tensor(layer.gamma)
     return tf.nn.bias_add(scaled, tf.convert_to_tensor(layer.beta))
+
+
+def _shaped(penalties):
+    return lambda mask: tf.ensure_shape(penalties(mask), mask.shape)

@@ -12,7 +12,7 @@ from serving.exporting.fused import fused
 
 
 def replaced(model):
-    return [layer.name for layer in model._flatten_layers() if {"call", "_heads"} & set(vars(layer))]
+    return [layer.name for layer in model._flatten_layers() if {"call", "_heads", "_penalties"} & set(vars(layer))]
 
 
 @pytest.mark.parametrize("activation", [None, "gelu", "relu"])
@@ -131,3 +131,20 @@ def test_every_product_of_the_graph_is_followed_by_its_bias(tmp_path, rng):
         **{name: tf.constant(value) for name, value in given.items()}
     )
     np.testing.assert_allclose(served["logits"], model(given)["pooled_output"], atol=1e-5)
+
+
+@pytest.mark.integration
+def test_hiding_padding_is_part_of_the_product(tmp_path, rng):
+    path = export_model(make(), tmp_path / "m", signatures=(), warmup_lengths=())
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        signature = v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
+        fed = {signature.inputs[name].name: value for name, value in inputs(rng).items()}
+        wanted = signature.outputs["logits"].name
+        session.run(wanted, fed)
+        run = v1.RunMetadata()
+        session.run(wanted, fed, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run)
+    labels = [node.timeline_label for device in run.step_stats.dev_stats for node in device.node_stats]
+    if not any("_Mkl" in label for label in labels):
+        pytest.skip("this TensorFlow runs without oneDNN")
+    assert sum("= _MklFusedBatchMatMulV2(" in label for label in labels) == LAYERS
