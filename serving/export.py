@@ -6,8 +6,9 @@ The version folder appears when all of it is written. The signatures are those o
 tokenizer beside the checkpoint there is also `text`, from strings.
 """
 
-from absl import app, flags, logging
+from absl import flags
 
+from keras_posenc.utils.binary import start
 from serving.exporting import export_model, warmup
 from serving.exporting.reading import report
 from serving.exporting.sources import open_source
@@ -65,14 +66,5 @@ def _numbers(name, values):
         raise ValueError(f"--{name} takes whole numbers. Received: {','.join(values)}") from error
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of renamed inputs and of temporary folders
-    try:
-        run(flags.FLAGS)
-    except (ValueError, OSError, ImportError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run, (ValueError, OSError, ImportError), quiet=True)

@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import flags
 
+from keras_posenc.utils.binary import start
 from serving.measuring.settings import BASELINE, SERVED, TASKS, Plan, Settings
 
 DEFAULTS, PLAN = Settings(), Plan(())
@@ -173,16 +174,5 @@ def _numbers(flag, given, kind):
     return found
 
 
-def main(arguments):
-    logging.set_verbosity(logging.WARNING)
-    try:
-        if len(arguments) > 1:
-            raise ValueError(f"Unknown arguments: {' '.join(arguments[1:])}")
-        run(flags.FLAGS)
-    except (ValueError, OSError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run, (ValueError, OSError, RuntimeError), quiet=True)

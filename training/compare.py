@@ -22,9 +22,10 @@ others go on; the next start tries it again.
 import os
 import sys
 
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import encodings
+from keras_posenc.utils.binary import start
 from training import model_flags
 from training.comparing import page, pool, recipes, runs, subjects, timing
 from training.data import glue
@@ -165,17 +166,14 @@ def _hide_devices():
     tf.config.set_visible_devices([], "GPU")
 
 
-def main(_):
-    try:
-        text, failed = run(flags.FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main(values):
+    """Runs, prints the table, and says what failed."""
+    text, failed = run(values)
     print(text)
-    print(f"The page is {flags.FLAGS.output}/index.html", flush=True)
+    print(f"The page is {values.output}/index.html", flush=True)
     if failed:
         raise SystemExit(f"error: {len(failed)} failed: {', '.join(failed)}. The same command tries them again.")
 
 
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, main)

@@ -15,10 +15,11 @@ import itertools
 import json
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints import folder as folders
+from keras_posenc.utils.binary import start
 from training import engine, languages, model_flags, resuming, sweep
 from training.data.cross_lingual import BENCHMARKS, Source
 from training.engine import flags as train_flags
@@ -173,13 +174,5 @@ def _stored(values):
     return ModelSource(str(place))
 
 
-def main(_):
-    try:
-        run(flags.FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run)

@@ -8,10 +8,11 @@ the best learning rate, as DIET does (section 4). Killed and started again, it g
 
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints.tokenizer import WordPiece
+from keras_posenc.utils.binary import start
 from training import engine, model_flags, sweep
 from training.data import glue, tfds, word_order
 from training.engine import flags as train_flags
@@ -115,13 +116,5 @@ def run(values):
     return found
 
 
-def main(_):
-    try:
-        run(flags.FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run)

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
+from keras_posenc.utils.binary import start
 from training import engine, finetune
 from training.engine import schedules
 from training.tasks.classify import Classify
@@ -151,13 +152,5 @@ def _shown(scores):
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
 
 
-def main(_):
-    try:
-        run(flags.FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run)

@@ -13,10 +13,11 @@ import os
 import tempfile
 
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints.tokenizer import load_tokenizer
+from keras_posenc.utils.binary import start
 from training import configs, engine, model_flags
 from training.corpus import flags as corpus_flags
 from training.corpus import running, shards
@@ -26,11 +27,9 @@ from training.engine.strategy import is_chief
 from training.tasks.masked_lm import MaskedLanguageModel
 from training.tasks.models import find
 
-FLAGS = flags.FLAGS
 
-
-def define(values=FLAGS):
-    """Defines the flags of this binary."""
+def define(values):
+    """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
     recipes = "\n".join(f"{name}: {config.reproduces}" for name, config in configs.CONFIGS.items())
     named = dict(flag_values=values)
     flags.DEFINE_string(
@@ -121,17 +120,10 @@ def save(model, tokenizer, output):
     return folder
 
 
-def main(_):
-    if FLAGS.output is None:
-        raise app.UsageError("--output is needed.")
-    try:
-        run(FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 def run(values):
     """Trains, saves the model, and returns the results of the run."""
+    if values.output is None:
+        raise ValueError("--output is needed.")
     apply_config(values)
     options = train_flags.options(values)
     strategy = engine.start(options)
@@ -144,7 +136,4 @@ def run(values):
 
 
 if __name__ == "__main__":
-    define()
-    for module in (corpus_flags, model_flags, train_flags):
-        flags.adopt_module_key_flags(module)
-    app.run(main)
+    start(define, run)

@@ -15,10 +15,11 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import models
 from keras_posenc.checkpoints.tokenizer import WordPiece
+from keras_posenc.utils.binary import start
 from training import engine
 from training.corpus import preparing, running, shards
 from training.corpus.reading import RowStream
@@ -190,8 +191,8 @@ def report(found):
     )
 
 
-def main(_):
-    values = flags.FLAGS
+def run(values):
+    """Measures as the parsed flags say, prints the report, and writes the figures if a file is named."""
     names = ("model", "batch", "length", "vocabulary_size", "rounds", "round_steps", "xla")
     found = measure(*(values[name].value for name in names), 1 if values.single_steps else None)
     print(report(found))
@@ -201,5 +202,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run)

@@ -17,12 +17,13 @@ import json
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from keras_posenc import checkpoints, encodings, models
 from keras_posenc.checkpoints.folder import is_own
 from keras_posenc.layers.stack import SHARING
 from keras_posenc.models.presets import PRESETS
+from keras_posenc.utils.binary import start
 from training import engine, model_flags, parallel_flags, resuming
 from training.engine import flags as train_flags
 from training.engine.strategy import is_chief
@@ -213,13 +214,5 @@ def _print(found, output):
     print(f"The model is in {Path(output) / 'model'}", flush=True)
 
 
-def main(_):
-    try:
-        run(flags.FLAGS)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
-
-
 if __name__ == "__main__":
-    define(flags.FLAGS)
-    app.run(main)
+    start(define, run)
