@@ -26,6 +26,7 @@ def define(values):
     """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
     named = dict(flag_values=values)
     serving_flags.define(values)
+    flags.adopt_module_key_flags(serving_flags, values)  # for --help
     flags.DEFINE_enum("backend", choice.AUTO, choice.BACKENDS, "Which server to run.", **named)
     flags.DEFINE_string("docker_image", docker.IMAGE, "Image for the docker backend.", **named)
     flags.DEFINE_string("docker_args", "", "More arguments of `docker run`, e.g. '--gpus=all'.", **named)

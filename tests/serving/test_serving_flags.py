@@ -192,3 +192,10 @@ def test_metrics_need_rest(base, tmp_path):
     arguments = f"--model_base_path={base}", f"--monitoring_config_file={file}"
     assert "--rest_api_port" in check(*arguments).warnings[0]
     assert check(*arguments, f"--rest_api_port={free_port()}").metrics_path == "/metrics"
+
+
+def test_the_help_has_the_flags_of_tf_serving():
+    values = flags.FlagValues()
+    model_server.define(values)
+    shown = {flag.name for flag in values.get_key_flags_for_module(model_server)}
+    assert {"backend", "port", "rest_api_port", "model_base_path", "enable_batching"} <= shown
