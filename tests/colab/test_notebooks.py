@@ -71,6 +71,7 @@ def execute(path, folder, monkeypatch, before=()):
     """
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
+    from jupyter_core.utils import run_sync
     from nbclient import NotebookClient
 
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
@@ -86,7 +87,10 @@ def execute(path, folder, monkeypatch, before=()):
     work = folder / "work"
     work.mkdir()
     client = NotebookClient(notebook, km=manager, timeout=SECONDS, resources={"metadata": {"path": str(work)}})
-    client.execute()  # raises, with the cell and its traceback, if a cell does
+    try:
+        client.execute()  # raises, with the cell and its traceback, if a cell does
+    finally:  # the client leaves alone a kernel that it was given
+        run_sync(manager.shutdown_kernel)(now=True)
     assert not list(work.iterdir()), "a notebook leaves nothing behind"
     return notebook
 

@@ -52,6 +52,8 @@ def model_server(*arguments, path, cwd, **options):
     environment = {**os.environ, "PATH": f"{path}{os.pathsep}/usr/bin{os.pathsep}/bin", "PYTHONPATH": str(ROOT)}
     environment.pop("DOCKER_HOST", None)
     line = [sys.executable, "-m", "serving.model_server", *map(str, arguments)]
+    # Tests that run in the background ignore SIGINT, and so would their children.
+    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(line, env=environment, cwd=cwd, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -197,7 +199,10 @@ def test_signals_reach_the_program(tmp_path, base, name, number):
     with process:
         assert "waiting\n" in iter(process.stdout.readline, "")
         process.send_signal(number)
-        assert process.stdout.read() == "stopped\n"
+        try:
+            assert process.communicate(timeout=60)[0] == "stopped\n"
+        finally:
+            process.kill()
     assert process.returncode == 3
 
 
