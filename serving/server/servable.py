@@ -4,6 +4,8 @@ A signature is traced once for each set of outputs that is asked for, with the s
 then run that function whatever their batch or length. Outputs that a filter leaves out are pruned from the graph.
 """
 
+import contextlib
+import ctypes
 import gc
 import importlib.util
 import json
@@ -111,7 +113,7 @@ class Servable:
         for queue in self._queues:
             batching.QUEUES.give_back(self._parameters, queue)
         self._functions, self._queues, self._model = {}, [], None
-        gc.collect()  # loaded models are full of cycles
+        _give_back_memory()
 
     def _function(self, name, outputs):
         """Names of the outputs, and the function from tensors to them."""
@@ -141,6 +143,13 @@ class Servable:
         queue = batching.QUEUES.take(self._parameters)
         self._queues.append(queue)
         return _direct(batching.batched(run, specs, self._parameters, queue))
+
+
+def _give_back_memory():
+    gc.collect()  # loaded models are full of cycles
+    # The C library keeps what was freed, up to several versions of a model. GNU's gives it back if asked.
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _load(path):
