@@ -26,6 +26,11 @@ def define(values):
     flags.DEFINE_bool("fold", True, "Compute positions once, at export.", **named)
     flags.DEFINE_bool("xla", False, "Compile with XLA; TF-Serving needs --xla_cpu_compilation_enabled.", **named)
     flags.DEFINE_bool("half", False, "Weights and products in bfloat16.", **named)
+    parts = (
+        "Cut sequences into so many parts that run beside each other: the number of cores of the server, which then "
+    )
+    parts += "needs --tensorflow_intra_op_parallelism=1 and --tensorflow_inter_op_parallelism at that number."
+    flags.DEFINE_integer("parts", 1, parts, 1, **named)
     flags.DEFINE_bool("text", True, "Export the tokenizer, if there is one, as the signature 'text'.", **named)
     flags.DEFINE_list("labels", None, "Names of the classes; by default those of the checkpoint.", **named)
     flags.DEFINE_list("signatures", None, "Only these, beside serving_default.", **named)
@@ -50,6 +55,7 @@ def run(values):
         fold=values.fold,
         xla=values.xla,
         half=values.half,
+        parts=values.parts,
         labels=values.labels or source.labels,
         signatures=values.signatures,
         warmup_lengths=lengths if values.warmup else (),

@@ -96,10 +96,13 @@ class MaskedLM(Head):
         x = found["sequence_output"]
         if inputs["masked_positions"] is not None:
             x = ops.take_along_axis(x, ops.expand_dims(inputs["masked_positions"], -1), axis=1)
-        x = self.norm(self.transform(x))
+        return {"logits": self.words(self.norm(self.transform(x)))}
+
+    def words(self, x):
+        """Logits of all tokens of the vocabulary, from vectors like the embeddings'."""
         embeddings = ops.cast(self.backbone.token_embedding.embeddings, x.dtype)
         logits = ops.matmul(x, ops.transpose(embeddings))
-        return {"logits": ops.cast(logits, "float32") + ops.cast(self.decoder_bias, "float32")}
+        return ops.cast(logits, "float32") + ops.cast(self.decoder_bias, "float32")
 
 
 class _Output(Head):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_posenc.checkpoints.tokenizer import SentencePiece
 from keras_posenc.folding import fold_positions, position_encodings, unfold_positions
 from keras_posenc.models import Bert, heads
+from keras_posenc.utils import checks
 from serving.exporting import description, folder, texts, warmup
 from serving.exporting.fused import fused
 from serving.exporting.half import halved
@@ -24,6 +25,7 @@ def export_model(
     fold=True,
     xla=False,
     half=False,
+    parts=1,
     labels=None,
     signatures=None,
     warmup_lengths=None,
@@ -44,6 +46,8 @@ def export_model(
             is, if its folds are long enough.
         xla: compile with XLA. TF-Serving then needs `--xla_cpu_compilation_enabled`, and each new shape is compiled.
         half: export a bfloat16 copy of the model: half the size, and outputs within about a hundredth of their range.
+        parts: cut sequences into so many parts that run beside each other, for a runtime with so many cores, one thread
+            within and so many between operations; see `serving.exporting.parts`.
         labels: names of the classes.
         signatures: names of those to export beside `serving_default`; all by default.
         warmup_lengths: lengths of warm-up requests, for every signature; `()` for none.
@@ -63,6 +67,7 @@ def export_model(
     check_backend()
     base = Path(base)
     _check(model, tokenizer, labels)
+    _check_parts(parts, xla, model_max_length(model) if max_length is None else max_length)
     model = halved(model) if half else model
     max_length = model_max_length(model) if max_length is None else max_length
     lengths = warmup.usual_lengths(max_length) if warmup_lengths is None else tuple(warmup_lengths)
@@ -79,7 +84,7 @@ def export_model(
                 made.names, lengths, warmup_batches, backbone.vocab_size, backbone.encoder.num_layers, max_length
             )
         )
-        with fused(model) as joined:
+        with fused(model, parts) as joined:
             functions = made.concrete()
         _save(model, functions, encoder, joined, pending.path)
         if planned:
@@ -92,6 +97,7 @@ def export_model(
             tokenizer=_tokenizer_about(tokenizer),
             xla=bool(xla),
             half=bool(half),
+            parts=parts,
             warmup={"lengths": list(lengths), "batches": list(warmup_batches), "requests": len(planned)},
         )
         description.write(pending.path, about)
@@ -120,6 +126,17 @@ def _check(model, tokenizer, labels):
     classes = getattr(model, "num_classes", None)
     if labels is not None and len(labels) != classes:
         raise ValueError(f"There are {len(labels)} labels for {classes or 'no'} classes. Received: {list(labels)}")
+
+
+def _check_parts(parts, xla, max_length):
+    checks.positive_int("export_model", "parts", parts)
+    if parts > max_length:
+        raise ValueError(f"A sequence of max_length={max_length} has fewer rows than parts. Received: parts={parts}")
+    if parts > 1 and xla:
+        raise ValueError(
+            "XLA compiles the model into one program, whose parts would not run beside each other. Received: "
+            f"parts={parts}, xla={xla}. Use one of them."
+        )
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@
   than Keras' form, which is made for training. (The processor's library has it as one operation, which the remapper
   finds in another form. With 128 rows that took longer than the single ones.)
 - The shape of what hides padding is stated, and the remapper joins its addition with the product of queries and keys.
+- Sequences are cut into parts that run beside each other, if that is asked for (`parts`).
 
 A runtime that has no such operations computes the same from the single ones.
 
@@ -23,20 +24,27 @@ import keras
 import tensorflow as tf
 
 from keras_posenc.layers.attention import PositionalAttention
+from keras_posenc.layers.residual import ResidualBlock
+from keras_posenc.models.heads import MaskedLM
+from serving.exporting.parts import Attention, Parts
 
 EQUATIONS = ("abc,cde->abde", "abcd,cde->abe")  # of the projections to heads and back
 
 
 @contextlib.contextmanager
-def fused(model):
+def fused(model, parts=1):
     """The model with the layers that this module knows in that form.
+
+    Args:
+        model: a model or a layer.
+        parts: number of parts that sequences are cut into.
 
     Yields: dict of the variables that were made of several weights, by name.
     """
-    changed, made = [], {}
+    changed, made, parts = [], {}, Parts(parts)
     try:
         for layer in model._flatten_layers():
-            for name, replacement in _replacements(layer, made).items():
+            for name, replacement in _replacements(layer, made, parts).items():
                 setattr(layer, name, replacement)
                 changed.append((layer, name))
         yield made
@@ -45,21 +53,29 @@ def fused(model):
             delattr(layer, name)
 
 
-def _replacements(layer, made):
+def _replacements(layer, made, parts):
     """Dict from names of methods to the functions to call instead of them."""
     # Subclasses, and layers that were quantized or have adapters, compute something else.
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
         return {}
     if type(layer) is keras.layers.Dense:
-        return {"call": lambda inputs, training=None: _dense(layer, inputs)}
+        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part), inputs)}
     if type(layer) is keras.layers.EinsumDense and layer.equation in EQUATIONS:
-        return {"call": lambda inputs, training=None: _dense(layer, inputs, 1 + EQUATIONS.index(layer.equation))}
+        axes = 1 + EQUATIONS.index(layer.equation)
+        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, axes), inputs)}
     if type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
-        return {"call": lambda inputs: _norm(layer, inputs)}
+        return {"call": lambda inputs: parts.map(lambda part: _norm(layer, part), inputs)}
     if type(layer) is PositionalAttention:
-        parts = _joinable(layer)
-        joint = {"_heads": Joint(layer, parts, made)} if len(parts) > 1 else {}
-        return {**joint, "_penalties": _shaped(layer._penalties)}
+        joinable = _joinable(layer)
+        found = {"_penalties": _shaped(layer._penalties)}
+        if len(joinable) > 1:
+            found["_heads"] = Joint(layer, joinable, made, parts)
+        return found if parts.count == 1 else {**found, "call": Attention(layer, parts)}
+    if isinstance(layer, ResidualBlock) and parts.count > 1:
+        return {"_add": lambda x, update, norm, training: _add(layer, x, update, norm, parts)}
+    if type(layer) is MaskedLM and parts.count > 1:
+        words = layer.words
+        return {"words": lambda x: parts.map(words, x)}
     return {}
 
 
@@ -85,36 +101,40 @@ class Joint:
 
     Args:
         layer: `PositionalAttention`.
-        parts: its projections, of one shape.
+        members: its projections, of one shape.
         made: dict for the variables made here.
+        parts: `Parts`. Of a whole, the heads of its parts are put together.
     """
 
-    def __init__(self, layer, parts, made):
-        self.parts, self.dtype = parts, layer.compute_dtype
-        self.inputs, self.found = None, None
-        width = parts[0].kernel.shape[0]
+    def __init__(self, layer, members, made, parts):
+        self.members, self.dtype, self.parts = members, layer.compute_dtype, parts
+        self.found = {}  # the last inputs and their heads, by the ids of the inputs
+        width = members[0].kernel.shape[0]
         # The columns are those of all queries, of all keys, of all values.
-        self.kernel = tf.Variable(tf.concat([tf.reshape(part.kernel.value, (width, -1)) for part in parts], axis=1))
+        kernels = [tf.reshape(member.kernel.value, (width, -1)) for member in members]
+        self.kernel = tf.Variable(tf.concat(kernels, axis=1))
         made[f"{layer.path}/projections/kernel"] = self.kernel
         self.bias = None
-        if parts[0].bias is not None:
-            self.bias = tf.Variable(tf.concat([tf.reshape(part.bias.value, (-1,)) for part in parts], axis=0))
+        if members[0].bias is not None:
+            self.bias = tf.Variable(tf.concat([tf.reshape(member.bias.value, (-1,)) for member in members], axis=0))
             made[f"{layer.path}/projections/bias"] = self.bias
 
     def __call__(self, dense, inputs):
-        if inputs is not self.inputs:
-            self.inputs, self.found = inputs, tf.unstack(self._project(inputs), len(self.parts))
-        return next(found for part, found in zip(self.parts, self.found) if part is dense)
+        index = next(index for index, member in enumerate(self.members) if member is dense)
+        cut = self.parts.known(inputs)
+        if any(id(piece) not in self.found for piece in cut.pieces):
+            self.found = {id(piece): (piece, tf.unstack(self._project(piece))) for piece in cut.pieces}
+        return cut.together([self.found[id(piece)][1][index] for piece in cut.pieces], axis=2)
 
     def _project(self, inputs):
         """`(parts, batch, heads, length, size)`."""
-        width, heads, size = self.parts[0].kernel.shape
+        width, heads, size = self.members[0].kernel.shape
         rows = tf.reshape(tf.cast(inputs, self.dtype), (-1, width))
         found = tf.matmul(rows, tf.cast(self.kernel, self.dtype))
         if self.bias is not None:
             found = tf.nn.bias_add(found, tf.cast(self.bias, self.dtype))
         shape = tf.shape(inputs)
-        return tf.transpose(tf.reshape(found, (shape[0], shape[1], len(self.parts), heads, size)), (2, 0, 3, 1, 4))
+        return tf.transpose(tf.reshape(found, (shape[0], shape[1], len(self.members), heads, size)), (2, 0, 3, 1, 4))
 
 
 def _joinable(layer):
@@ -135,6 +155,12 @@ def _norm(layer, inputs):
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     scaled = centred * tf.math.rsqrt(variance + layer.epsilon) * tf.convert_to_tensor(layer.gamma)
     return tf.nn.bias_add(scaled, tf.convert_to_tensor(layer.beta))
+
+
+def _add(block, x, update, norm, parts):
+    """The residual connection; nothing is dropped out in inference."""
+    total = parts.map(tf.add, x, update)
+    return total if block.norm_first else norm(total)
 
 
 def _shaped(penalties):

@@ -170,13 +170,15 @@ def _about(model):
     options = ", ".join(f"{key}={value}" for key, value in model["position_options"].items())
     position = f"{model['position']} ({options})" if options else model["position"]
     doors = ", ".join(model["doors"]) or "no door"
+    cut = model.get("parts", 1)
+    parts = f"; sequences in {cut} parts, for one thread within and {cut} between operations" if cut > 1 else ""
     lines = [
         f"{model['class']}, task {model['task'] or 'none'}, by keras_posenc {model['keras_posenc']}",
         f"Positions: {position} through {doors}, sharing {model['sharing']}, {folded}; segments: {model['segments']}",
         f"Sizes: {model['num_layers']} layers, {model['num_heads']} heads, width {model['hidden_dim']}, "
         f"vocabulary {model['vocab_size']:,}, at most {model['max_length']} tokens",
         f"Parameters: {model['parameters']:,}, {model['position_parameters']:,} of them positions"
-        f"{', in bfloat16' if model['half'] else ''}",
+        f"{', in bfloat16' if model['half'] else ''}{parts}",
         f"Logits: {model['logits']}",
     ]
     if model["labels"]:

@@ -24,7 +24,8 @@ class Entry:
 
 BASELINE = "ours"
 PEERS = {
-    "ours": Entry("ours, exported", "exported"),
+    "ours": Entry("ours, exported in parts", "exported", {"parts": True}),
+    "ours_whole": Entry("ours, exported whole", "exported"),
     "ours_xla": Entry("ours, exported with XLA", "exported", {"xla": True}),
     "keras_hub": Entry("keras-hub", "hub"),
     "keras_hub_xla": Entry("keras-hub, XLA", "hub", {"xla": True}),

@@ -3,11 +3,11 @@
 import importlib.metadata
 
 
-def start(threads):
-    """TensorFlow with so many threads for the work inside an operation, and its default between operations."""
+def start(threads, within=None):
+    """TensorFlow with so many threads between operations, and `within` (by default as many) inside of one."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_intra_op_parallelism_threads(threads if within is None else within)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     return tf
 
