@@ -56,6 +56,8 @@ def define(values):
     flags.DEFINE_float("limit", PLAN.limit, "Most seconds for the rounds of one throughput.", 0.0, **named)
     flags.DEFINE_integer("processes", DEFAULTS.processes, "Processes that generate load.", 1, **named)
     flags.DEFINE_integer("threads", 0, "Threads of TensorFlow, served and in process; 0 is one a core.", 0, **named)
+    parts = "Export models with --parts, and TensorFlow has so many threads between operations, one within."
+    flags.DEFINE_integer("parts", 1, parts, 1, **named)
     flags.DEFINE_integer("batch_threads", DEFAULTS.batch_threads, "num_batch_threads of the server.", 1, **named)
     flags.DEFINE_integer("batch_timeout", DEFAULTS.batch_timeout, "batch_timeout_micros of the server.", 0, **named)
     flags.DEFINE_list("server", None, "Measure this server instead: host:port (REST), grpc://host:port.", **named)
@@ -80,6 +82,8 @@ def read(values):
     max_length = values.length if values.max_length is None else values.max_length
     if max_length < values.length:
         raise ValueError(f"--max_length={max_length} is less than --length={values.length}.")
+    if values.parts > 1 and (values.threads or values.server):
+        raise ValueError("--parts says how models are exported and threads used; leave out --threads and --server.")
     addresses = None
     protocols = tuple(way for way in SERVED if way in values.protocols)
     if values.server:
@@ -96,6 +100,7 @@ def read(values):
         max_length=max_length,
         pause=values.pause,
         threads=values.threads,
+        parts=values.parts,
         processes=values.processes,
         batch_threads=values.batch_threads,
         batch_timeout=values.batch_timeout,
@@ -127,10 +132,12 @@ def run(values):
             raise ValueError(f"{settings.server[0][1]} has none of the models {', '.join(plan.names)}; see --served.")
         loaded = tuple(name for name in plan.load_names if name in have) or tuple(have[:1])
         plan = dataclasses.replace(plan, names=tuple(have), load_names=loaded)
-    elif settings.threads:
+    else:
         import tensorflow as tf
 
-        tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+        within, between = settings.pools
+        tf.config.threading.set_intra_op_parallelism_threads(within)
+        tf.config.threading.set_inter_op_parallelism_threads(between)
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(values.output or temporary)
         described = {**dataclasses.asdict(settings), "server": settings.server and [list(s) for s in settings.server]}

@@ -48,6 +48,7 @@ def _export(base, position, fold, settings):
         version=1,
         max_length=settings.max_length,
         fold=fold,
+        parts=settings.parts,
         signatures=SIGNATURES[1:],
         warmup_lengths=(settings.length,),
     )

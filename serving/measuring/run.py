@@ -103,7 +103,7 @@ class Run:
         paths = exports.base_paths(self.folder / "models", positions, settings, twins=not loaded)
         batching = batching_text(self.plan.concurrency, settings) if loaded else None
         with MeasuredServer(
-            paths, self.folder / "server", batching, settings.threads, 2 * loads.OPEN_CLIENTS
+            paths, self.folder / "server", batching, settings.pools, 2 * loads.OPEN_CLIENTS
         ) as server:
             yield paths, {way: server.addresses[way] for way in self.plan.protocols}
         if not self.keep:

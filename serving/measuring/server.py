@@ -85,11 +85,11 @@ class MeasuredServer(ModelServer):
         base_paths: dict from names of models to their folders.
         folder: for its configuration and its log.
         batching: text of `BatchingParameters`, or `None`.
-        threads: of TensorFlow, 0 for one a core.
+        pools: threads of TensorFlow within an operation and between operations, 0 for one a core.
         in_flight: requests at one time that it must be able to take up.
     """
 
-    def __init__(self, base_paths, folder, batching=None, threads=0, in_flight=64):
+    def __init__(self, base_paths, folder, batching=None, pools=(0, 0), in_flight=64):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         entry = '  config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}\n'
@@ -97,8 +97,8 @@ class MeasuredServer(ModelServer):
         (folder / "models.config").write_text(f"model_config_list {{\n{entries}}}\n")
         flags = [f"--grpc_max_threads={in_flight}", f"--rest_api_num_threads={in_flight}"]
         flags += ["--file_system_poll_wait_seconds=0"]
-        if threads:
-            flags += [f"--tensorflow_intra_op_parallelism={threads}"]
+        for name, threads in zip(("intra", "inter"), pools):
+            flags += [f"--tensorflow_{name}_op_parallelism={threads}"] if threads else []
         if batching is not None:
             (folder / "batching.config").write_text(batching)
             flags += ["--enable_batching", f"--batching_parameters_file={folder / 'batching.config'}"]

@@ -22,6 +22,8 @@ class Settings:
         pause: seconds before each timed call, in which threads of the call before go to sleep.
         duration, load_rounds: seconds of load for each measurement, and how many there are of a throughput.
         threads: of TensorFlow, in the server and in process; 0 for one a core.
+        parts: of the exported models. With more than one, TensorFlow has one thread within an operation and so many
+            between them.
         processes: that generate load.
         batch_threads, batch_timeout: of request batching (threads, microseconds).
         server: addresses of a server that is not ours, or `None`.
@@ -36,10 +38,16 @@ class Settings:
     duration: float = 5.0
     load_rounds: int = 7
     threads: int = 0
+    parts: int = 1
     processes: int = 1
     batch_threads: int = 1
     batch_timeout: int = 5000
     server: tuple | None = None
+
+    @property
+    def pools(self):
+        """Threads of TensorFlow within an operation and between operations; 0 for one a core."""
+        return (1, self.parts) if self.parts > 1 else (self.threads, 0)
 
 
 @dataclass(frozen=True)

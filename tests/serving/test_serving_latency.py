@@ -148,6 +148,7 @@ def test_promises_are_kept_broken_or_unclear():
         (["--load=0"], "above 0"),
         (["--tasks=speed"], "--tasks: unknown speed"),
         (["--length=128", "--max_length=64"], "is less than --length"),
+        (["--parts=2", "--threads=2"], "leave out --threads"),
         (["--served=m"], "give its address with --server"),
         (["--server=a:1,b:2"], "one address for each"),
         (["--positions=rotary", "--load_positions=shaw"], "--load_positions: unknown shaw"),
@@ -164,6 +165,7 @@ def test_flags():
     assert (settings.model, settings.length, settings.max_length, settings.rounds) == ("bert_small", 128, 128, 10)
     settings, plan = latency.read(parsed("--server=grpc://h:1", "--served=m", "--rounds=7"))
     assert plan.protocols == ("grpc",) and plan.load_names == ("m",) and settings.rounds == 7
+    assert settings.pools == (0, 0) and latency.read(parsed("--parts=4"))[0].pools == (1, 4)
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
