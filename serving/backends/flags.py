@@ -30,7 +30,7 @@ class Flag(NamedTuple):
 
 
 _NO_TFLITE = "it runs no TensorFlow Lite models"
-_FIXED_SESSION = "it runs on TensorFlow's eager runtime, which has no such configuration"
+_FIXED_SESSION = "it makes its sessions by itself, from the other flags"
 
 TABLE = (
     # gRPC and REST

@@ -1,28 +1,33 @@
-"""Requests of several clients run as one batch.
+"""Requests of several clients run as one batch, by the rules of TF-Serving's batching session and its scheduler.
 
-The scheduler is TensorFlow's batch op, the same code that TF-Serving's batching session uses. One scheduler (a pool of
-batch threads) serves everybody with the same parameters; each set of outputs of each signature of each version has a
-queue of its own in it.
+Each set of outputs of each signature of each version has a `Queue`. A request goes into the last batch of its queue; a
+batch is ready to run when another has been started behind it, when it is full, or when its first request has waited
+long enough. One `Scheduler` (a pool of threads) runs the batches of everybody with the same parameters.
 
-Two names matter to the op: `shared_name` is the scheduler, `batching_queue` the queue. The op never deletes either, so
-both are taken from a `Queues` and given back when a version is unloaded; every task carries its own function, which
-makes a queue that has run empty as good as new.
+TensorFlow has an operation for it, `BatchFunction`, but keeps some memory for ever of every batch that fails in it.
 """
 
+import collections
 import itertools
 import os
 import threading
+import time
 from typing import NamedTuple
 
-import tensorflow as tf
+import numpy as np
 
-from serving.server.errors import ServingError, invalid
+from serving.server.errors import ServingError, failed_precondition, from_tensorflow, invalid
 
 PER_MODEL_FILE = "batching_params.pbtxt"
+MAX_WAIT = 3600.0  # seconds at a time
 MIXED_SHAPES = (
     "Tensors with name '{}' from different tasks have different shapes and padding is turned off."
     "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name"
     "have equal dimensions starting with the first dim."
+)
+
+WRONG_ROWS = (
+    "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the input tensors"
 )
 
 
@@ -78,27 +83,6 @@ def parameters(proto):
     return found
 
 
-class Queues:
-    """Names of queues: new ones, or those given back."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._free = {}
-        self._count = itertools.count()
-
-    def take(self, parameters):
-        with self._lock:
-            free = self._free.setdefault(parameters, [])
-            return free.pop() if free else f"queue_{next(self._count)}"
-
-    def give_back(self, parameters, name):
-        with self._lock:
-            self._free[parameters].append(name)
-
-
-QUEUES = Queues()  # one for the process, as are the schedulers of the op
-
-
 def check_sizes(arrays):
     """All inputs need the batch in front."""
     arrays = list(arrays)
@@ -110,112 +94,205 @@ def check_sizes(arrays):
         raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
 
 
-def batched(function, specs, parameters, queue):
-    """`function` of a flat list of tensors, as a concrete function that runs it on batches.
+class Scheduler:
+    """Threads that run batches of queues in turn. They live as long as there are queues."""
+
+    def __init__(self, threads):
+        self.changed = threading.Condition()
+        self._threads = threads
+        self._queues, self._team = collections.deque(), None
+
+    def add(self, queue):
+        with self.changed:
+            if not self._queues:
+                self._team = object()
+                for _ in range(self._threads):
+                    threading.Thread(target=self._work, args=(self._team,), name="batches", daemon=True).start()
+            self._queues.append(queue)
+
+    def remove(self, queue):
+        with self.changed:
+            self._queues.remove(queue)
+            if not self._queues:
+                self._team = None
+                self.changed.notify_all()
+
+    def _work(self, team):
+        while True:
+            with self.changed:
+                queue, batch = self._next(team)
+            if batch is None:
+                return
+            queue.execute(batch)
+
+    def _next(self, team):
+        while self._team is team:
+            now, soonest = time.monotonic(), MAX_WAIT
+            for _ in range(len(self._queues)):
+                queue = self._queues[0]
+                self._queues.rotate(-1)
+                wait = queue.wait(now)
+                if wait <= 0:
+                    batch = queue.take()
+                    if any(other.wait(now) < MAX_WAIT for other in self._queues):
+                        self.changed.notify()  # another thread looks after the rest
+                    return queue, batch
+                soonest = min(soonest, wait)
+            self.changed.wait(soonest)
+        return None, None
+
+
+_SCHEDULERS, _LOCK = {}, threading.Lock()  # by their parameters; one of each kind for the process
+
+
+class Queue:
+    """Batches of one function that have not run yet.
 
     Args:
-        function: takes tensors like `specs` and returns a list of tensors, all with the batch in front.
-        specs: list of `tf.TensorSpec`.
+        function: from a list of arrays to a list of arrays, all with the batch in front.
+        names: of its arguments.
         parameters: `Parameters`.
-        queue: name of the queue.
     """
-    sizes = list(parameters.allowed_batch_sizes)
-    if parameters.enable_large_batch_splitting and not sizes:
-        sizes = list(range(1, parameters.execution_size + 1))  # the op splits at the last allowed size
-    if parameters.pad_variable_length_inputs:
-        pack, unpack, inner_specs = _pack, _unpack, [packed for spec in specs for packed in _packed_specs(spec)]
-    else:
-        pack, unpack, inner_specs = list, lambda tensors, _: tensors, specs
 
-    @tf.function(input_signature=inner_specs, autograph=False)
-    def run(*tensors):
-        return function(*unpack(tensors, specs))
+    def __init__(self, function, names, parameters):
+        self._function, self._names, self._parameters = function, names, parameters
+        self._batches = collections.deque([_Batch()])  # the last one is open
+        with _LOCK:
+            self._scheduler = _SCHEDULERS.setdefault(parameters, Scheduler(parameters.num_batch_threads))
+        self._scheduler.add(self)
 
-    run = run.get_concrete_function()
+    def close(self):
+        self._scheduler.remove(self)
+        self._function = None  # a thread may hold the queue for a moment longer
 
-    @tf.function(input_signature=specs, autograph=False)
-    def enqueue(*tensors):
-        return tf.raw_ops.BatchFunction(
-            in_tensors=pack(tensors),
-            captured_tensors=run.captured_inputs,
-            f=run,
-            Tout=[output.dtype for output in run.outputs],
-            num_batch_threads=parameters.num_batch_threads,
-            max_batch_size=parameters.max_batch_size,
-            batch_timeout_micros=parameters.batch_timeout_micros,
-            max_enqueued_batches=parameters.max_enqueued_batches,
-            allowed_batch_sizes=sizes,
-            enable_large_batch_splitting=parameters.enable_large_batch_splitting,
-            shared_name=f"serving_{'_'.join(map(str, parameters))}",
-            batching_queue=queue,
-        )
+    def run(self, arrays):
+        """The function's results for these arrays, computed together with those of others."""
+        request = _Request(arrays)
+        with self._scheduler.changed:
+            self._add(request)
+        request.done.acquire()
+        if request.failure is not None:
+            raise ServingError(request.failure.code, request.failure.message)
+        return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*request.results)]
 
-    return enqueue.get_concrete_function()
+    def _add(self, request):
+        limits, largest, batches = self._parameters, self._parameters.execution_size, self._batches
+        if request.size > limits.max_batch_size:
+            raise invalid(f"Task size {request.size} is larger than maximum input batch size {limits.max_batch_size}")
+        free = largest - batches[-1].size
+        capacity = (limits.max_enqueued_batches - len(batches)) * largest + free
+        full = "The batch scheduling queue to which this task was submitted is full; "
+        if limits.enable_large_batch_splitting:
+            if request.size > capacity:
+                room = f"task size is {request.size} but scheduling capacity is only {capacity}"
+                raise ServingError("UNAVAILABLE", full + room)
+        elif request.size > free and len(batches) >= limits.max_enqueued_batches:
+            room = (
+                f"currently {len(batches)} batches enqueued and max_enqueued_batches is {limits.max_enqueued_batches}"
+            )
+            raise ServingError("UNAVAILABLE", full + room)
+        splits = [0, request.size]
+        if limits.enable_large_batch_splitting and request.size > free:
+            splits = sorted({0, *range(free, request.size, largest), request.size})
+        request.results = [None] * (len(splits) - 1)
+        request.missing = len(request.results)
+        for index, (start, stop) in enumerate(itertools.pairwise(splits)):
+            if batches[-1].size + stop - start > largest:
+                batches.append(_Batch())
+            batch = batches[-1]
+            batch.parts.append(_Part(request, index, start, stop))
+            batch.size += stop - start
+            batch.due = batch.due or time.monotonic() + limits.batch_timeout_micros / 1e6
+            if len(batch.parts) == 1 or batch.size == largest:
+                self._scheduler.changed.notify()
+
+    def wait(self, now):
+        """Seconds until there is a batch to `take`: zero or less if there is. Both need the scheduler's lock."""
+        first = self._batches[0]
+        if not first.parts:
+            return MAX_WAIT
+        ready = len(self._batches) > 1 or first.size >= self._parameters.execution_size
+        return 0 if ready else min(first.due - now, MAX_WAIT - 1)
+
+    def take(self):
+        if len(self._batches) == 1:
+            self._batches.append(_Batch())
+        return self._batches.popleft()
+
+    def execute(self, batch):
+        """Runs a batch and hands its results, or its failure, to the requests in it."""
+        try:
+            size = next((n for n in self._parameters.allowed_batch_sizes if n >= batch.size), batch.size)
+            size = size if batch.size else 0
+            outputs = self._function(self._join(batch.parts, size))
+            for output in outputs:
+                if not np.ndim(output):
+                    raise failed_precondition("Batched output tensor has 0 dimensions")
+                if len(output) != size:
+                    raise failed_precondition(WRONG_ROWS)
+            failure, row = None, 0
+            for part in batch.parts:
+                rows = slice(row, row + part.stop - part.start)
+                part.request.results[part.index] = [output[rows] for output in outputs]
+                row = rows.stop
+        except Exception as error:  # TensorFlow's own, or too little memory
+            failure = error if isinstance(error, ServingError) else from_tensorflow(error)
+        with self._scheduler.changed:
+            for part in batch.parts:
+                part.request.finish(failure)
+
+    def _join(self, parts, size):
+        """Arrays of a batch of `size` rows."""
+        if len(parts) == 1 and parts[0].stop - parts[0].start == size == parts[0].request.size:
+            return parts[0].request.arrays
+        joined = []
+        for name, arrays in zip(self._names, zip(*(part.request.arrays for part in parts))):
+            shapes = {array.shape[1:] for array in arrays}
+            pads = self._parameters.pad_variable_length_inputs and len(set(map(len, shapes))) == 1
+            if len(shapes) > 1 and not pads:
+                raise failed_precondition(MIXED_SHAPES.format(name))
+            joined.append(_stack(parts, arrays, size, tuple(map(max, zip(*shapes)))))
+        return joined
 
 
-def explain(error, names):
-    """TF-Serving's error for requests of different lengths that met in one batch; others as they are."""
-    if error.code == "INVALID_ARGUMENT" and "Dimensions of inputs should match" in error.message:
-        return ServingError("FAILED_PRECONDITION", MIXED_SHAPES.format("', '".join(names)))
-    return error
+def _stack(parts, arrays, size, shape):
+    """Rows of the parts one after the other, padded to `shape`. Rows that are still missing repeat the first."""
+    stacked, row = np.empty((size, *shape), arrays[0].dtype), 0
+    for part, array in zip(parts, arrays):
+        rows = stacked[row : row + part.stop - part.start]
+        row += len(rows)
+        if array.shape[1:] != shape:
+            # TF-Serving pads with the first element of the tensor, whatever it means.
+            rows[...] = array.flat[0] if array.size else (b"" if array.dtype == object else 0)
+        rows[(slice(None), *map(slice, array.shape[1:]))] = array[part.start : part.stop]
+    stacked[row:] = stacked[:1]
+    return stacked
 
 
-# Padding. The op concatenates along the batch and wants equal shapes, so rows travel as scalars of type variant, with
-# their shape and padding value beside them, and are laid out again inside the batch.
+class _Request:
+    def __init__(self, arrays):
+        self.arrays, self.size = arrays, len(arrays[0])
+        self.results, self.missing, self.failure = [], 0, None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def finish(self, failure):
+        """One of its parts has run."""
+        self.failure = self.failure or failure
+        self.missing -= 1
+        if not self.missing:
+            self.done.release()
 
 
-def _packed_specs(spec):
-    if _flat(spec):
-        return [spec]
-    rank = spec.shape.rank - 1
-    return [
-        tf.TensorSpec([None], tf.variant),
-        tf.TensorSpec([None, rank], tf.int64),
-        tf.TensorSpec([None], spec.dtype),
-    ]
+class _Part(NamedTuple):
+    """Rows `start` to `stop` of a request, whose results go to the place `index`."""
+
+    request: _Request
+    index: int
+    start: int
+    stop: int
 
 
-def _flat(spec):
-    return spec.shape.rank is None or spec.shape.rank <= 1
-
-
-def _pack(tensors):
-    packed = []
-    for tensor in tensors:
-        if _flat(tensor):
-            packed.append(tensor)
-            continue
-        batch, shape = tf.shape(tensor, tf.int64)[0], tf.shape(tensor, tf.int64)[1:]
-        splits = tf.range(batch + 1) * tf.reduce_prod(shape)
-        values = tf.reshape(tensor, [-1])
-        rows = tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=[splits], rt_dense_values=values, batched_input=True)
-        # TF-Serving pads with the first element of the tensor, whatever it means.
-        padding = tf.concat([values[:1], tf.zeros([1], tensor.dtype) if tensor.dtype != tf.string else [""]], 0)[0]
-        packed += [rows, tf.tile(shape[None], [batch, 1]), tf.fill([batch], padding)]
-    return packed
-
-
-def _unpack(tensors, specs):
-    tensors = iter(tensors)
-    return [next(tensors) if _flat(spec) else _lay_out(*itertools.islice(tensors, 3), spec) for spec in specs]
-
-
-def _lay_out(rows, shapes, padding, spec):
-    values = tf.raw_ops.RaggedTensorFromVariant(
-        encoded_ragged=rows, input_ragged_rank=0, output_ragged_rank=1, Tvalues=spec.dtype, Tsplits=tf.int64
-    ).output_dense_values
-    batch, largest = tf.shape(shapes, tf.int64)[:1], tf.reduce_max(shapes, 0)
-    full = tf.concat([batch, largest], 0)
-
-    def pad():
-        rank = spec.shape.rank
-        inside = tf.fill(full, True)
-        for axis in range(1, rank):
-            within = tf.range(largest[axis - 1]) < shapes[:, axis - 1, None]
-            inside &= tf.reshape(within, [-1] + [1] * (axis - 1) + [largest[axis - 1]] + [1] * (rank - 1 - axis))
-        background = tf.broadcast_to(tf.reshape(padding, [-1] + [1] * (rank - 1)), full)
-        return tf.tensor_scatter_nd_update(background, tf.where(inside), values)
-
-    laid = tf.cond(tf.reduce_all(shapes == largest), lambda: tf.reshape(values, full), pad)
-    laid.set_shape([None, *spec.shape[1:]])
-    return laid
+class _Batch:
+    def __init__(self):
+        self.parts, self.size, self.due = [], 0, None

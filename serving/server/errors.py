@@ -74,11 +74,13 @@ def from_tensorflow(error):
 
 
 def clean(message):
-    """TensorFlow's message as a session gives it: without the Python stack it was traced with, which shows paths."""
-    lines = re.sub(r" \[Op:\w+\]\s*$", "", message).split("\n")
+    """TensorFlow's message with the node that failed, without its callers and the exporter's stack (it shows paths)."""
+    lines = _FUNCTION.sub("", message).split("\n")
     while len(lines) > 1 and (not lines[0].strip() or _TRACE.match(lines[0])):
         del lines[0]
-    return "\n".join(lines).rstrip()
+    return "\n".join(line for line in lines if not _CALL.fullmatch(line)).rstrip()
 
 
+_FUNCTION = re.compile(r"{{function_node \S+}} ?")
+_CALL = re.compile(r"\t \[\[[^{}]*\]\]")
 _TRACE = re.compile(r"Graph execution error:|Detected at node |<stack traces unavailable>|  |\d+ root error\(s\) found")

@@ -1,7 +1,7 @@
 """One version of a model, loaded: its signatures as functions of arrays.
 
-A signature is traced once for each set of outputs that is asked for, with the shapes of its `SignatureDef`; requests
-then run that function whatever their batch or length. Outputs that a filter leaves out are pruned from the graph.
+A signature is made a function once for each set of outputs that is asked for; requests then run that function whatever
+their batch or length. Outputs that a filter leaves out are pruned from the graph.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from serving.server import batching, checks, tensors
+from serving.server import batching, checks, sessions, tensors
 from serving.server.errors import ServingError, failed_precondition, from_tensorflow, not_found
 
 TAGS = ("serve",)
@@ -70,16 +70,16 @@ class Servable:
         self.description = read_description(path)
         self._parameters = batching_parameters
         self.check_methods = check_methods
-        self._functions, self._queues = {}, []
+        self._functions, self._queues, self._session = {}, [], None
         self._lock = threading.Lock()
+        failure = None
         try:
-            self._model = _load(path)
-            for name in self._model.signatures:
-                self._function(name, checks.outputs(self.signatures[name], ()))
-        except ServingError:
-            raise
+            self._load()
         except Exception as error:  # whatever a damaged file can bring about
-            raise from_tensorflow(error) from error
+            failure = error if isinstance(error, ServingError) else from_tensorflow(error)
+        if failure is not None:  # raised out here, it does not hold the session by TensorFlow's stack
+            self.close()
+            raise failure
 
     def signature(self, name):
         """`SignatureDef` of a name; the empty one is `serving_default`."""
@@ -101,22 +101,42 @@ class Servable:
             batching.check_sizes(arrays.values())
         try:
             order, function = self._function(name, outputs)
-            results = function([tf.constant(array) for array in arrays.values()])
+            results = function(list(arrays.values()))
             return {alias: tensors.array(result) for alias, result in zip(order, results) if alias in outputs}
         except ServingError:
             raise
         except Exception as error:  # TensorFlow's own, and what its Python half raises for odd models
-            raise batching.explain(from_tensorflow(error), arrays) from None
+            raise from_tensorflow(error) from None
 
     def close(self):
         """Frees what the model holds. No request may be under way."""
         for queue in self._queues:
-            batching.QUEUES.give_back(self._parameters, queue)
-        self._functions, self._queues, self._model = {}, [], None
+            queue.close()
+        self._functions, self._queues = {}, []
+        if self._session is not None:
+            self._session.close()
+        self._session = None
         _give_back_memory()
 
+    def _load(self):
+        """TF-Serving has tensorflow_text's operations built in; here they are registered when a model needs them."""
+        try:
+            return self._open()
+        except Exception as error:
+            if "Op type not registered" not in str(error) or importlib.util.find_spec("tensorflow_text") is None:
+                raise
+        self.close()
+        importlib.import_module("tensorflow_text")
+        self._open()
+
+    def _open(self):
+        self._session = sessions.open_session(self.path, TAGS)
+        for name, signature in self.signatures.items():
+            if _is_function(signature):
+                self._function(name, checks.outputs(signature, ()))
+
     def _function(self, name, outputs):
-        """Names of the outputs, and the function from tensors to them."""
+        """Names of the outputs, and the function from arrays to them."""
         found = self._functions.get((name, outputs))
         if found is None:
             with self._lock:
@@ -124,25 +144,26 @@ class Servable:
                 if found is None and len(self._functions) >= MAX_FUNCTIONS:
                     found = self._functions[name, checks.outputs(self.signatures[name], ())]
                 if found is None:
-                    found = self._functions[name, outputs] = outputs, self._trace(name, outputs)
+                    found = self._functions[name, outputs] = outputs, self._make_function(name, outputs)
         return found
 
-    def _trace(self, name, outputs):
-        if name not in self._model.signatures:
+    def _make_function(self, name, outputs):
+        signature = self.signatures[name]
+        if not _is_function(signature):
             raise failed_precondition(f'Serving signature key "{name}" is not a function of the SavedModel.')
-        loaded = self._model.signatures[name]
-        infos = sorted(self.signatures[name].inputs.items())
-        specs = [tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype, alias) for alias, info in infos]
+        inputs = sorted(signature.inputs)
+        feeds = [signature.inputs[alias].name for alias in inputs]
+        function = sessions.function(self._session, feeds, [signature.outputs[alias].name for alias in outputs])
+        if self._parameters is None or not feeds:
+            return function
+        self._queues.append(batching.Queue(function, inputs, self._parameters))
+        return self._queues[-1].run
 
-        def run(*arguments):
-            found = loaded(**{alias: argument for (alias, _), argument in zip(infos, arguments)})
-            return [found[output] for output in outputs]
 
-        if self._parameters is None or not specs:
-            return _direct(tf.function(run, input_signature=specs, autograph=False).get_concrete_function())
-        queue = batching.QUEUES.take(self._parameters)
-        self._queues.append(queue)
-        return _direct(batching.batched(run, specs, self._parameters, queue))
+def _is_function(signature):
+    """Whether it has outputs, all of them tensors; what initialises a model is stored as a signature too."""
+    infos = [*signature.inputs.values(), *signature.outputs.values()]
+    return bool(signature.outputs) and all(":" in info.name for info in infos)
 
 
 def _give_back_memory():
@@ -150,20 +171,3 @@ def _give_back_memory():
     # The C library keeps what was freed, up to several versions of a model. GNU's gives it back if asked.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _load(path):
-    """TF-Serving has the operations of tensorflow_text built in; here they are registered when a model needs them."""
-    try:
-        return tf.saved_model.load(path, tags=list(TAGS))
-    except Exception as error:
-        if "Op type not registered" not in str(error) or importlib.util.find_spec("tensorflow_text") is None:
-            raise
-    importlib.import_module("tensorflow_text")
-    return tf.saved_model.load(path, tags=list(TAGS))
-
-
-def _direct(concrete):
-    """Calls a concrete function with flat tensors; the structure checks of Python's call cost more than the call."""
-    inner, captured = concrete.inference_fn, list(concrete.captured_inputs)
-    return lambda arguments: inner.call_flat(*arguments, *captured)

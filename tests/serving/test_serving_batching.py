@@ -1,11 +1,11 @@
 """Batches of several requests: that they form, how they are padded, and what is refused."""
 
+import os
 import threading
 
 import numpy as np
 import pytest
 import serving_models
-import tensorflow as tf
 
 from serving.server import batching, protos
 from serving.server.batching import Parameters
@@ -13,6 +13,7 @@ from serving.server.errors import ServingError
 from serving.server.loading import Loader
 from serving.server.servable import Servable
 
+TASKS = "/proc/self/task"
 FOREVER = 600_000_000  # microseconds: a batch runs when it is full, however slowly its requests come
 
 
@@ -160,21 +161,18 @@ def test_padding_repeats_the_first_element_of_each_request(load):
 def test_padding_lays_out_inner_dimensions():
     one, two = np.arange(1, 7).reshape(1, 2, 3), np.arange(10, 18).reshape(1, 4, 2)
 
-    def shapes(tensor):
-        return [tensor]
-
-    spec = tf.TensorSpec([None, None, None], tf.int64)
-    function = batching.batched(shapes, [spec], Parameters(2, FOREVER, 10, 1, (), True), batching.QUEUES.take("test"))
+    queue = batching.Queue(lambda arrays: arrays, ["x"], Parameters(2, FOREVER, 10, 1, (), True))
     found = [None, None]
 
     def call(index, value):
-        found[index] = function(tf.constant(value))[0].numpy()
+        found[index] = queue.run([value])[0]
 
     threads = [threading.Thread(target=call, args=item) for item in enumerate((one, two))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    queue.close()
     np.testing.assert_array_equal(found[0], np.pad(one, ((0, 0), (0, 2), (0, 0)), constant_values=1))
     np.testing.assert_array_equal(found[1], np.pad(two, ((0, 0), (0, 0), (0, 1)), constant_values=10))
 
@@ -186,15 +184,15 @@ def test_inputs_need_the_same_batch_in_front(load):
         servable.run("seen", wrong)
 
 
-def test_queues_are_used_again(saved_model):
-    parameters = Parameters(3, 0, 3, 1)
-    first = Servable(saved_model, parameters)
-    names = sorted(first._queues)
-    first.close()
-    second = Servable(saved_model, parameters)
-    assert sorted(second._queues) == names
-    second.run("seen", ids(1, 2))
-    second.close()
+@pytest.mark.skipif(not os.path.exists(TASKS), reason="counts the threads as Linux shows them")
+def test_batch_threads_go_with_the_version(saved_model):
+    before = len(os.listdir(TASKS))
+    servable = Servable(saved_model, Parameters(3, 0, 3, 40))
+    servable.run("seen", ids(1, 2))
+    servable.run("seen", ids(1, 2), ["rows"])
+    assert 40 <= len(os.listdir(TASKS)) - before < 80
+    servable.close()
+    serving_models.until(lambda: len(os.listdir(TASKS)) - before < 40)
 
 
 def read(text, tmp_path):

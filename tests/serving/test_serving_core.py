@@ -1,6 +1,10 @@
-"""One loaded version: what it computes and what it refuses."""
+"""One loaded version: what it computes, what it refuses and what it keeps."""
 
+import ctypes
+import gc
 import shutil
+import sys
+import weakref
 
 import keras
 import numpy as np
@@ -9,9 +13,9 @@ import serving_models
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-from tensorflow.python.eager import context
 
 from serving.server import checks, errors
+from serving.server.batching import Parameters
 from serving.server.errors import ServingError
 from serving.server.servable import Servable
 
@@ -22,11 +26,6 @@ IDS = {"ids": np.ones((2, 4), np.int32), "weight": np.array([0.5, 2.0], np.float
 @pytest.fixture(scope="module")
 def servable(saved_model):
     return Servable(saved_model)
-
-
-def functions():
-    """Names of all functions that TensorFlow knows; those of other tests may go at any time."""
-    return set(context.context().list_function_names())
 
 
 def refused(code, call, *arguments):
@@ -112,26 +111,64 @@ def test_defaults_of_a_signature_are_filled_in():
     assert message.endswith("expected to be in the request {b}, or default input alias set: b")
 
 
-def test_requests_of_any_size_trace_nothing(servable):
+def test_requests_of_any_size_add_nothing_to_the_graph(servable):
     servable.run("seen", IDS, ["sums"])
-    before = functions()
+    before = servable._session.graph.get_operations()
     for batch in range(1, 6):
         for length in (1, 5, 9):
             ids = np.ones((batch, length), np.int32)
             found = servable.run("seen", {"ids": ids, "weight": np.ones(batch, np.float32)}, ["sums"])
             assert found["sums"].tolist() == [length] * batch
-    assert functions() <= before
+    assert servable._session.graph.get_operations() == before
 
 
-def test_unloading_frees_the_functions(saved_model):
-    for _ in range(2):
-        before = functions()
-        servable = Servable(saved_model)
-        servable.run("", {"x": ROW})
-        loaded = functions() - before
-        servable.close()
-        assert loaded
-        assert len(functions() & loaded) <= len(loaded) // 10
+@pytest.mark.parametrize("batching", [None, Parameters()])
+def test_unloading_frees_session_and_graph(saved_model, batching):
+    servable = Servable(saved_model, batching)
+    servable.run("", {"x": ROW})
+    held = weakref.ref(servable._session), weakref.ref(servable._session.graph)
+    servable.close()
+    assert [reference() for reference in held] == [None, None]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs the counters of GNU's C library")
+@pytest.mark.parametrize("batching", [None, Parameters()])
+def test_requests_that_fail_leave_nothing_in_memory(tmp_path, batching):
+    class Checked(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = tf.Variable(2.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+        def scale(self, x):
+            tf.debugging.assert_less(x, 3.0, "x is too large")
+            return {"y": self.factor * x}
+
+    model = Checked()
+    tf.saved_model.save(model, str(tmp_path / "1"), {"serving_default": model.scale})
+    servable = Servable(str(tmp_path / "1"), batching)
+
+    def fail(times):
+        for _ in range(times):
+            assert "x is too large" in refused("INVALID_ARGUMENT", servable.run, "", {"x": ROW})
+        gc.collect()
+        return allocated(), sys.getallocatedblocks()
+
+    fail(200)
+    before, count = fail(1), 500
+    after = fail(count)
+    servable.close()
+    bytes_each, blocks_each = ((new - old) / count for new, old in zip(after, before))
+    assert bytes_each < 100 and blocks_each < 0.5
+
+
+def allocated():
+    """Bytes that the C library has given out."""
+    fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    counters = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in fields]})
+    read = ctypes.CDLL(None).mallinfo2
+    read.restype = counters
+    return read().uordblks
 
 
 def test_tensorflow_1_models(tf1_model):
