@@ -177,6 +177,94 @@ def test_padding_lays_out_inner_dimensions():
     np.testing.assert_array_equal(found[1], np.pad(two, ((0, 0), (0, 0), (0, 1)), constant_values=10))
 
 
+@pytest.fixture
+def queue(request):
+    def queue(function, **parameters):
+        given = {"num_batch_threads": 2, "max_batch_size": 4, "batch_timeout_micros": 0, **parameters}
+        found = batching.Queue(function, ["x"], Parameters(**given))
+        request.addfinalizer(found.close)
+        return found
+
+    return queue
+
+
+def rows(number, value=0.0):
+    return [np.full((number, 2), value, np.float32)]
+
+
+def test_a_batch_is_run_in_time_while_another_is_running(queue):
+    started, finish = threading.Event(), threading.Event()
+
+    def function(arrays):
+        if arrays[0][0, 0] == 1:
+            started.set()
+            assert finish.wait(30)
+        return arrays
+
+    waiting = queue(function, batch_timeout_micros=50_000)
+    slow = threading.Thread(target=waiting.run, args=(rows(1, 1),))
+    slow.start()
+    assert started.wait(30)
+    assert waiting.run(rows(3, 2))[0].tolist() == rows(3, 2)[0].tolist()
+    assert slow.is_alive()
+    finish.set()
+    slow.join()
+
+
+def test_a_failure_reaches_all_of_its_batch_and_no_other(queue):
+    def function(arrays):
+        if arrays[0].max() == 1:
+            raise ValueError("one")
+        return arrays
+
+    failing = queue(function, max_batch_size=2, batch_timeout_micros=FOREVER)
+    for value in (1, 2, 1):
+        found = [None, None]
+
+        def call(index, value=value, found=found):
+            try:
+                found[index] = failing.run(rows(1, value))[0].tolist()
+            except ServingError as error:
+                found[index] = error.message
+
+        threads = [threading.Thread(target=call, args=(index,)) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == ["ValueError: one" if value == 1 else [[2, 2]]] * 2
+
+
+def test_results_need_the_rows_of_the_batch(queue):
+    for function, message in (
+        (lambda arrays: [arrays[0][:1]], "0th dimension does not equal the sum"),
+        (lambda arrays: [arrays[0].sum()], "has 0 dimensions"),
+    ):
+        with pytest.raises(ServingError, match=message) as caught:
+            queue(function).run(rows(2))
+        assert caught.value.code == "FAILED_PRECONDITION"
+
+
+def test_requests_without_rows(queue):
+    found = queue(lambda arrays: arrays, allowed_batch_sizes=(2, 4)).run(rows(0))
+    assert found[0].shape == (0, 2)
+
+
+def test_a_request_that_does_not_fit_the_queue_is_not_split(queue):
+    splitting = queue(
+        lambda arrays: arrays,
+        max_batch_size=9,
+        max_enqueued_batches=2,
+        enable_large_batch_splitting=True,
+        max_execution_batch_size=4,
+    )
+    with pytest.raises(ServingError, match="task size is 9 but scheduling capacity is only 8") as caught:
+        splitting.run(rows(9))
+    assert caught.value.code == "UNAVAILABLE"
+    given = [np.arange(16, dtype=np.float32).reshape(8, 2)]
+    np.testing.assert_array_equal(splitting.run(given)[0], given[0])
+
+
 def test_inputs_need_the_same_batch_in_front(load):
     servable = load()
     wrong = {"ids": np.ones((2, 3), np.int32), "weight": np.ones(1, np.float32)}
