@@ -21,6 +21,7 @@ help:
 	@echo "make demo       train, export, serve and study seven encodings; one page (demo_output/index.html)"
 	@echo "make serve      the models of the demo and the attention viewer, on PORT=$(PORT)"
 	@echo "make benchmark  every performance claim: encodings, decoding, training, serving, peers (hours)"
+	@echo "                QUICK=1: a little of each, to see that it runs (benchmark_output/quick)"
 	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
 	@echo "make wheel      the wheel, into dist/, tried in an environment with the core dependencies only"
@@ -50,12 +51,17 @@ demo: $(READY)
 serve: $(READY)
 	@$(BIN)/python -m serving.demo --output demo_output --serve --port $(PORT) $(ARGS)
 
+# QUICK=1: a few encodings and rounds of everything, to see that it runs; its figures are too few to state.
+QUICK ?=
+SOME := --positions learned,shaw,diet_abs
+LIBRARY := $(if $(QUICK),--models small $(SOME) --rounds 3 --training-rounds 2)
+MEASURED := benchmark_output$(if $(QUICK),/quick)
 benchmark: $(READY) .venv-peers/.ready
-	mkdir -p benchmark_output
-	$(BIN)/python -m keras_posenc.benchmark --output benchmark_output/library
-	$(BIN)/python -m training.throughput --output benchmark_output/throughput.json
-	$(BIN)/python -m serving.latency --positions all --output benchmark_output/serving
-	$(BIN)/python -m serving.peers --output benchmark_output/peers
+	mkdir -p $(MEASURED)
+	$(BIN)/python -m keras_posenc.benchmark --output $(MEASURED)/library $(LIBRARY)
+	$(BIN)/python -m training.throughput --output $(MEASURED)/throughput.json $(if $(QUICK),--rounds 2 --round_steps 2)
+	$(BIN)/python -m serving.latency --output $(MEASURED)/serving $(if $(QUICK),--quick $(SOME),--positions all)
+	$(BIN)/python -m serving.peers --output $(MEASURED)/peers $(if $(QUICK),--rounds 2)
 
 # The runtimes we are compared with have an environment of their own; those that cannot be had are left out.
 .venv-peers/.ready: serving/peering/requirements.txt

@@ -21,6 +21,13 @@ from training.tasks.classify import Classify
 
 WORD_ORDER = "word_order:"
 PAPER_RATES = ("1e-5", "2e-5", "3e-5", "4e-5")
+RECIPE = {
+    "batch": 32,
+    "learning_rate": 3e-5,
+    "epochs": 5.0,
+    "warmup": 0.1,
+    "epsilon": 1e-8,
+}  # unless flags say otherwise
 
 
 def define(values):
@@ -39,7 +46,7 @@ def define(values):
     flags.DEFINE_bool("by_length", False, "Batches of texts of similar lengths, for less padding.", **named)
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be read, instead of stopping.", **named)
     model_flags.define(values)
-    train_flags.define(values, batch=32, learning_rate=3e-5, epochs=5.0, warmup=0.1, epsilon=1e-8)
+    train_flags.define(values, **RECIPE)
 
 
 def load(task, data_dir, from_tfds=False, download=False, skip=False, seed=0):

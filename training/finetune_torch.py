@@ -34,9 +34,10 @@ def define(values):
     flags.DEFINE_string("checkpoint", None, "Folder of a BERT in Hugging Face's format, or known weights.", **named)
     flags.DEFINE_integer("max_length", 128, "Tokens of an example.", 8, **named)
     flags.DEFINE_bool("by_length", False, "Batches of texts of similar lengths, for less padding.", **named)
-    flags.DEFINE_integer("batch", 32, "Examples of a step.", 1, **named)
-    flags.DEFINE_float("learning_rate", 3e-5, "The largest, after the warm-up.", 0, **named)
-    flags.DEFINE_integer("epochs", 5, "Passes over the training set.", 1, **named)
+    recipe = finetune.RECIPE
+    flags.DEFINE_integer("batch", recipe["batch"], "Examples of a step.", 1, **named)
+    flags.DEFINE_float("learning_rate", recipe["learning_rate"], "The largest, after the warm-up.", 0, **named)
+    flags.DEFINE_integer("epochs", int(recipe["epochs"]), "Passes over the training set.", 1, **named)
     flags.DEFINE_integer("runs", 1, "Runs, with seeds --seed, --seed + 1, ...", 1, **named)
     flags.DEFINE_integer("seed", 0, "Of the first run.", **named)
     flags.DEFINE_integer("threads", 2, "Of torch.", 1, **named)
@@ -88,9 +89,8 @@ def _epochs(task, values, seed):
     model = transformers.BertForSequenceClassification.from_pretrained(
         task.source.path, num_labels=len(task.label_names)
     )
-    options = engine.TrainOptions(
-        epochs=values.epochs, batch=values.batch, learning_rate=values.learning_rate, warmup=0.1, epsilon=1e-8
-    )
+    given = {name: getattr(values, name) for name in ("epochs", "batch", "learning_rate")}
+    options = engine.TrainOptions(**{**finetune.RECIPE, **given})
     total = options.total_steps(task.num_examples)
     rate = schedules.make(options, total)
     decayed = [weight for weight in model.parameters() if weight.ndim > 1]

@@ -184,7 +184,11 @@ class Queue:
         full = "The batch scheduling queue to which this task was submitted is full; "
         if limits.enable_large_batch_splitting:
             if request.size > capacity:
-                room = f"task size is {request.size} but scheduling capacity is only {capacity}"
+                room = (
+                    f"task size is {request.size} but scheduling capacity is only {capacity} "
+                    f"(num_enqueued_batches={len(batches)}, max_enqueued_batches={limits.max_enqueued_batches}, "
+                    f"open_batch_size={batches[-1].size}, max_execution_batch_size={largest})"
+                )
                 raise ServingError("UNAVAILABLE", full + room)
         elif request.size > free and len(batches) >= limits.max_enqueued_batches:
             room = (
