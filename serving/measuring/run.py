@@ -102,9 +102,7 @@ class Run:
         positions = list(dict.fromkeys([*([] if loaded else [BASELINE]), *group]))
         paths = exports.base_paths(self.folder / "models", positions, settings, twins=not loaded)
         batching = batching_text(self.plan.concurrency, settings) if loaded else None
-        with MeasuredServer(
-            paths, self.folder / "server", batching, settings.pools, 2 * loads.OPEN_CLIENTS
-        ) as server:
+        with MeasuredServer(paths, self.folder / "server", batching, settings.pools, 2 * loads.OPEN_CLIENTS) as server:
             yield paths, {way: server.addresses[way] for way in self.plan.protocols}
         if not self.keep:
             exports.remove(*(path for name, path in paths.items() if name.removesuffix(UNFOLDED) != BASELINE))
