@@ -21,13 +21,8 @@ from training.tasks.classify import Classify
 
 WORD_ORDER = "word_order:"
 PAPER_RATES = ("1e-5", "2e-5", "3e-5", "4e-5")
-RECIPE = {
-    "batch": 32,
-    "learning_rate": 3e-5,
-    "epochs": 5.0,
-    "warmup": 0.1,
-    "epsilon": 1e-8,
-}  # unless flags say otherwise
+# Unless flags say otherwise.
+RECIPE = {"batch": 32, "learning_rate": 3e-5, "epochs": 5.0, "warmup": 0.1, "epsilon": 1e-8}
 
 
 def define(values):

@@ -67,9 +67,9 @@ def export_model(
     check_backend()
     base = Path(base)
     _check(model, tokenizer, labels)
-    _check_parts(parts, xla, model_max_length(model) if max_length is None else max_length)
-    model = halved(model) if half else model
     max_length = model_max_length(model) if max_length is None else max_length
+    _check_parts(parts, xla, max_length)
+    model = halved(model) if half else model
     lengths = warmup.usual_lengths(max_length) if warmup_lengths is None else tuple(warmup_lengths)
     with (
         folder.new_version(base, version) as pending,
