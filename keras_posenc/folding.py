@@ -3,11 +3,13 @@
 import keras
 
 from keras_posenc.encodings.base import PositionEncoding
+from keras_posenc.encodings.combined import Combined
 
 
 def position_encodings(model):
-    """The encodings inside a layer or model, in the order of its layers."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, PositionEncoding)]
+    """The encodings inside a layer or model, in the order of its layers; the parts of combined ones, not their sum."""
+    found = [layer for layer in model._flatten_layers() if isinstance(layer, PositionEncoding)]
+    return [encoding for encoding in found if not isinstance(encoding, Combined)]
 
 
 def fold_positions(model, length):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_posenc import checkpoints
+from keras_posenc.analysis.running import values_note
 from keras_posenc.analysis.study.run import ANALYSES, Options, Study
 from keras_posenc.analysis.study.store import Store, fingerprint
 from keras_posenc.analysis.study.tables import write_csv, write_json, write_tables
@@ -158,6 +159,7 @@ def _run(options, begin):
         "cut": f"{cut} texts have {length} tokens or were cut to them",
         "without tags": f"{study.untagged} texts",
         **tagger_rows,
+        **({"effective attention": note} if (note := values_note(checkpoint.model)) else {}),
         "seconds of this start": round(time.monotonic() - begin),
         "memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most",
     }

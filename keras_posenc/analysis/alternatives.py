@@ -18,6 +18,9 @@ def alternative_attention(attention, values, seed, padding_mask=None, amount=0.5
     has a weight of exactly 0 that both directions would change (as under a causal mask). Rows of a softmax without a
     causal mask are inside the simplex and always move, though not far where a weight is tiny.
 
+    The output is `A T` only if no encoding adds to the values (door `values`: `shaw`). Where one does, the part of the
+    positions changes with `A'`, and a head can tell the two apart by it.
+
     Args:
         attention: `(batch, ..., queries, keys)`, non-negative, rows sum to one.
         values: `(batch, ..., keys, head size)`.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_posenc.analysis.attribution_probes import Probes, contributions_of, group_by_length
+from keras_posenc.analysis.layers import check_layers
 from keras_posenc.utils import checks
 from keras_posenc.utils.progress import Progress
 
@@ -78,7 +79,7 @@ class HiddenTokenAttribution:
             )
         self.model, self.encoder = model, model.encoder
         self.source = checks.one_of("HiddenTokenAttribution", "source", source, SOURCES)
-        self.layers = _check_layers(layers, self.encoder.num_layers)
+        self.layers = check_layers(layers, self.encoder.num_layers)
         ids = tf.TensorSpec((None, None), "int32")
         signature = [ids, ids, tf.TensorSpec((None, None), "bool"), ids]
         signature.append(tf.TensorSpec((None, None, self.width), self._dtype))
@@ -218,13 +219,6 @@ def hidden_token_attribution(
     """
     attribution = HiddenTokenAttribution(model, layers, source)
     return attribution(inputs, method, probes, seed, max_memory, progress)
-
-
-def _check_layers(layers, num_layers):
-    chosen = list(range(1, num_layers + 1)) if layers is None else [int(layer) for layer in layers]
-    if not chosen or not all(0 <= layer <= num_layers for layer in chosen):
-        raise ValueError(f"`layers` must be a list of integers from 0 to {num_layers}. Received: layers={layers!r}")
-    return chosen
 
 
 def _as_arrays(inputs):

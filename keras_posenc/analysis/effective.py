@@ -21,6 +21,10 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
     sum to one. Sequences of at most `head size` tokens whose values are linearly independent have no null space; for
     them the result is `attention` itself, bit by bit.
 
+    All of this is about `A T`. An encoding that also adds to the values (door `values`: `shaw`) has query `i` weigh
+    `T_j + R[j - i]`, which is no product with one `T`: there, `A_eff` keeps the part `A T` of the output and not the
+    part of the positions. `null_attention` likewise is without effect on `A T` alone.
+
     No singular vectors are needed. With `T^T T + l ||T^T T|| I = L L^T`, the columns of `Q = T L^-T` span the range of
     `T` and are orthonormal but for what the ridge `l` and the rounding of a Gram matrix take from small singular
     values. Doing the same to `Q` makes up for it: the singular value `s` of `T`, relative to the largest, then counts
@@ -61,9 +65,10 @@ def effective_attention(attention, values, padding_mask=None, tolerance=None, co
 
 
 def null_attention(attention, values, padding_mask=None, tolerance=None, constrained=False):
-    """The component of `attention` in the left null space of `values`: raw minus effective, without effect on outputs.
+    """The component of `attention` in the left null space of `values`: raw minus effective, without effect on `A T`.
 
-    Arguments as in `effective_attention`. Columns of padding are 0.
+    That is the output of a head unless an encoding adds to the values. Arguments as in `effective_attention`. Columns
+    of padding are 0.
     """
     effective = effective_attention(attention, values, padding_mask, tolerance, constrained)
     attention, _, mask = _prepare(attention, values, padding_mask)
@@ -105,6 +110,12 @@ def _prepare(attention, values, padding_mask):
     mask = ops.cast(ops.cast(padding_mask, "bool"), dtype)
     if len(mask.shape) != 2:
         raise ValueError(f"`padding_mask` must have shape (batch, keys). Received: shape={tuple(mask.shape)}")
+    expected = (values.shape[0], values.shape[-2])
+    if any(None not in pair and pair[0] != pair[1] for pair in zip(mask.shape, expected)):
+        raise ValueError(
+            f"`padding_mask` must have shape (batch, keys), {expected} for these values. Received: "
+            f"shape={tuple(mask.shape)}"
+        )
     for _ in range(len(values.shape) - 3):
         mask = mask[:, None]
     mask = mask[..., None]

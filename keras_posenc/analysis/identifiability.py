@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_posenc.analysis.identifiability_data import METRICS, PARTS, Sentences, first_equal, nearest, split_folds
 from keras_posenc.analysis.identifiability_maps import Pairs, Trained, get_map
+from keras_posenc.analysis.layers import check_layers
 from keras_posenc.utils import checks
 from keras_posenc.utils.progress import Progress
 
@@ -194,12 +195,13 @@ class Identifiability:
 
     def identify(self, maps=("naive", "linear"), layers=None, **options):
         """From every layer to the inputs (figure 2a). Returns `LayerRates`."""
-        return LayerRates(self._run([(layer, 0, 0, (layer,)) for layer in layers or self.layers], maps, **options))
+        layers = self._check(layers)
+        return LayerRates(self._run([(layer, 0, 0, (layer,)) for layer in layers], maps, **options))
 
     def cross_layer(self, maps=("linear",), layers=None, tested=None, **options):
         """Maps fitted on one layer, tested on all (figure 2b). Returns `CrossLayerRates`."""
-        tested = tuple(tested or self.layers)
-        return CrossLayerRates(self._run([(layer, 0, 0, tested) for layer in layers or self.layers], maps, **options))
+        layers, tested = self._check(layers), tuple(self._check(tested, "tested"))
+        return CrossLayerRates(self._run([(layer, 0, 0, tested) for layer in layers], maps, **options))
 
     def hidden_to_hidden(self, maps=("naive", "linear"), pairs=None, **options):
         """From layer to layer (B.4). Returns `HiddenRates`.
@@ -207,7 +209,8 @@ class Identifiability:
         Args:
             pairs: `(from, to)` layers, 0 for the inputs; from each layer to the one before by default.
         """
-        pairs = pairs or [(layer, layer - 1) for layer in self.layers]
+        pairs = [(layer, layer - 1) for layer in self.layers] if pairs is None else pairs
+        pairs = [self._check(pair, "pairs") for pair in pairs]
         return HiddenRates(self._run([(source, target, 0, (source,)) for source, target in pairs], maps, **options))
 
     def neighbours(self, maps=("naive", "linear"), offsets=(-3, -2, -1, 1, 2, 3), layers=None, **options):
@@ -215,8 +218,11 @@ class Identifiability:
 
         Tokens without such a neighbour in the sentence are left out; all its tokens are candidates.
         """
-        tasks = [(layer, 0, offset, (layer,)) for layer in layers or self.layers for offset in offsets]
+        tasks = [(layer, 0, offset, (layer,)) for layer in self._check(layers) for offset in offsets]
         return NeighbourRates(self._run(tasks, maps, **options))
+
+    def _check(self, layers, name="layers"):
+        return check_layers(layers, len(self.states) - 1, name)
 
     def _run(self, tasks, maps, run_folds=None, parts=("test",), done=(), on_result=None, progress=False):
         maps = [get_map(spec) for spec in maps]

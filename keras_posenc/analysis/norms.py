@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_posenc.conversion.profile import get_backbone
+
 
 def transformed_values(values, output_kernel):
     """`f(x_j) = (x_j W_V + b_V) W_O` of each head: what one token adds to the output for each unit of attention.
@@ -55,11 +57,14 @@ def summed_norms(attention, values, output_kernel, padding_mask=None):
 
 
 def output_kernels(model):
-    """The output kernels of all layers of a `Bert`, stacked: `(layers, heads, head size, width)`.
+    """The output kernels of all layers of a model, stacked: `(layers, heads, head size, width)`.
+
+    Args:
+        model: a `Bert` or a model with a head around one.
 
     They fit `values` and `attention` stacked as `(batch, layers, heads, ...)`; layers that share weights repeat them.
     """
-    encoder = getattr(model, "encoder", model)
+    encoder = get_backbone(model).encoder
     kernels = [block.attention.output_dense.kernel for block in encoder.block_of_each_layer()]
     return ops.concatenate([ops.expand_dims(kernel, 0) for kernel in kernels])
 

@@ -112,8 +112,8 @@ class PatternClassifier:
                 `(n, n)` of any lengths and indices into `PATTERNS` (or their names).
             epochs: passes over all maps.
             seed: of maps and weights: the same seed gives the same network on the same machine.
-            held_out: share of maps not trained on, of which the report is. User's maps are held out likewise, every
-                so many-th.
+            held_out: share of maps not trained on, of which the report is. Of the user's maps of a pattern it is every
+                so many-th, as neighbours may be of one text: at least one, if there are two or more.
             size: of the grid that maps are resized to.
             progress: whether to show it.
         """
@@ -127,7 +127,7 @@ class PatternClassifier:
         for name in np.unique(kind):
             for label in range(len(PATTERNS)):
                 where = np.flatnonzero((kind == name) & (y == label))
-                held[where[: round(held_out * len(where))]] = True
+                held[where[_held_out(len(where), held_out, name)]] = True
         network = _network(size, seed, steps=epochs * -(-int((~held).sum()) // BATCH))
         rng = np.random.default_rng(seed)
         bar = Progress(epochs) if progress else None
@@ -191,6 +191,16 @@ def _network(size, seed, steps):
     rate = keras.optimizers.schedules.CosineDecay(2e-3, max(steps, 1))
     network.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
     return network
+
+
+def _held_out(number, share, kind):
+    """Which of so many maps are held out. Those made by code are in random order, the user's may be in any."""
+    count = round(share * number)
+    if kind != "labelled":
+        return np.arange(count)
+    if share > 0:
+        count = min(max(count, 1), number - 1)
+    return ((np.arange(count) + 0.5) * number / max(count, 1)).astype(int)
 
 
 def _features_of(maps, size):

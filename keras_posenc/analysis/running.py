@@ -1,13 +1,14 @@
 """Runs a model over many texts and gives what it computed inside, batch by batch."""
 
 import dataclasses
+import warnings
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_posenc.analysis.effective import effective_attention
-from keras_posenc.conversion.profile import get_backbone
+from keras_posenc.conversion.profile import attention_encodings, get_backbone
 
 TOKENS = 2048  # of a batch
 STEP = 8  # lengths of batches are multiples of it: fewer shapes, hardly more padding
@@ -67,8 +68,31 @@ def select(inputs, indices):
     return {name: np.asarray(value)[indices, :length] for name, value in inputs.items()}
 
 
+def check_keys(model):
+    """Refuses models whose keys are no tokens."""
+    if get_backbone(model).encoder.num_keys is not None:
+        raise ValueError(
+            "The keys of a Linformer are mixtures of tokens: its attention maps have no tokens to name and cannot be "
+            "studied."
+        )
+
+
+def values_note(model):
+    """What effective attention does not cover where positions are added to the values, or `None`."""
+    encodings = attention_encodings(get_backbone(model).encoder)
+    if not any(encoding is not None and "values" in encoding.doors for encoding in encodings):
+        return None
+    return (
+        f"The positions of '{get_backbone(model).encoder.position_spec}' are also added to the values. Effective "
+        "attention is that of the values without them: what it leaves out has no effect on A V, and may have one on "
+        "what the positions add to the output of a head."
+    )
+
+
 class Runner:
     """A model that gives its intermediates and its effective attention, compiled once for all lengths.
+
+    Where an encoding adds to the values (`shaw`), effective attention is about `A V` only, and a warning says so.
 
     Args:
         model: a `Bert` or a model with a head around one.
@@ -82,7 +106,10 @@ class Runner:
     """
 
     def __init__(self, model):
+        check_keys(model)
         self.backbone = get_backbone(model)
+        if note := values_note(model):
+            warnings.warn(note, stacklevel=2)
         self._call = self._compute
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf

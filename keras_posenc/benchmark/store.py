@@ -7,6 +7,8 @@ import platform
 import sys
 from pathlib import Path
 
+from keras_posenc.version import __version__
+
 
 class Store:
     """Finished measurements by key, written to `results.json` after every `save`.
@@ -68,9 +70,8 @@ def command():
 
 def machine():
     """Processor, cores and versions."""
-    versions = {}
-    for package in ("keras", "tensorflow", "numpy", "keras_posenc"):
-        versions[package] = importlib.metadata.version(package)
+    versions = {package: importlib.metadata.version(package) for package in ("keras", "tensorflow", "numpy")}
+    versions["keras_posenc"] = __version__
     return {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version(), **versions}
 
 

@@ -1,7 +1,8 @@
 """Our own folder: weights, configuration and tokenizer of any model of this library.
 
 `keras_posenc.json` says what the model is, `model.weights.h5` has its weights, and the tokenizer's files are beside
-them. A folder is there whole or not at all.
+them. A folder is there whole or not at all; behind a URI, `keras_posenc.json` comes last, and nothing is a checkpoint
+without it.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import keras
 
+from keras_posenc.checkpoints import overriding, remote
 from keras_posenc.checkpoints.building import build_for_loading
 from keras_posenc.checkpoints.tasks import task_of, with_head
 from keras_posenc.models import PositionalModel
@@ -37,18 +39,18 @@ def save(model, path, tokenizer=None, overwrite=False):
 
     Args:
         model: any model of this library, built.
-        path: of the folder, which must not exist.
+        path: of the folder, which must not exist. It may be a URI such as `gs://...`.
         tokenizer: from `load_tokenizer` or a `Checkpoint`.
         overwrite: replace a folder that `save` wrote. Any other folder is never replaced.
     """
-    path = Path(path)
     if not isinstance(model, PositionalModel):
         raise ValueError(f"`save` takes a model of keras_posenc.models. Received: {type(model).__name__}")
     if not model.built:
         raise ValueError(f"'{model.name}' has no weights yet. Call `build()` or call it on inputs first.")
-    if path.exists() and not overwrite:
+    exists = remote.exists if remote.is_remote(path) else os.path.exists
+    if exists(path) and not overwrite:
         raise FileExistsError(f"'{path}' exists. Pass overwrite=True to replace it, or choose another folder.")
-    if path.exists() and not is_own(path):
+    if exists(path) and not exists(f"{path}/{CONFIG}"):
         raise FileExistsError(f"'{path}' was not written by `save`, and is not replaced. Choose another folder.")
     config = {
         "format": FORMAT,
@@ -58,7 +60,7 @@ def save(model, path, tokenizer=None, overwrite=False):
         "keras_version": keras.__version__,
         "model": _architecture(model),
     }
-    with _replacing(path) as partial:
+    with _sending(str(path)) if remote.is_remote(path) else _replacing(Path(path)) as partial:
         (partial / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         model.save_weights(partial / WEIGHTS)
         if tokenizer is not None:
@@ -76,6 +78,14 @@ def _architecture(model):
         "registered_name": keras.saving.get_registered_name(type(model)),
         "config": keras.saving.serialize_keras_object(config),
     }
+
+
+@contextlib.contextmanager
+def _sending(uri):
+    """A new folder, which is copied to `uri` if nothing fails."""
+    with tempfile.TemporaryDirectory() as local:
+        yield Path(local)
+        remote.send(local, uri.rstrip("/"), last=CONFIG)
 
 
 @contextlib.contextmanager
@@ -109,7 +119,9 @@ def load(path, task=None, num_classes=None, **overrides):
     """The model of a folder, as `(model, config, names of weights that are not from the files)`."""
     path = Path(path)
     config = _read_config(path)
-    model = _construct(path, config["model"], overrides)
+    same, renewing = overriding.divide(path, _backbone_arguments(config["model"]), overrides)
+    model = _construct(path, config["model"], same)
+    build_for_loading(model)
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"'{path}' has no weights: looked for {WEIGHTS}.")
@@ -117,8 +129,14 @@ def load(path, task=None, num_classes=None, **overrides):
         model.load_weights(weights)
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"'{weights}' cannot be read, or is not of this {config['class']}: {error}") from error
-    model, fresh = _for_task(model, config["task"], task, num_classes)
-    return model, config, fresh
+    fresh = []
+    if renewing:
+        loaded, model = model, _construct(path, config["model"], {**same, **renewing})
+        model.build()
+        fresh = overriding.keep_weights(loaded, model)
+    model, head = _for_task(model, config["task"], task, num_classes)
+    fresh = {id(weight) for weight in fresh + head}
+    return model, config, tuple(weight.path for weight in model.trainable_weights if id(weight) in fresh)
 
 
 def _read_config(path):
@@ -145,28 +163,31 @@ def _construct(path, serialized, overrides):
         raise ValueError(
             f"'{path}' holds a {name!r}, which is no registered model. If it is yours, import its module first."
         )
-    own = serialized["config"] = dict(serialized["config"])
-    if "dtype" in overrides:
-        own["dtype"] = overrides["dtype"]
+    own = {**serialized["config"], **({"dtype": overrides["dtype"]} if "dtype" in overrides else {})}
+    arguments = {**_backbone_arguments(serialized), **overrides}
     if "backbone" in own:
-        own["backbone"] = {**own["backbone"], "config": {**own["backbone"]["config"], **overrides}}
+        own["backbone"] = {**own["backbone"], "config": arguments}
     else:
-        own.update(overrides)
-    model = keras.saving.deserialize_keras_object(serialized)
-    build_for_loading(model)
-    return model
+        own = arguments
+    return keras.saving.deserialize_keras_object({**serialized, "config": own})
+
+
+def _backbone_arguments(serialized):
+    """The arguments of a model, or of the backbone inside a head."""
+    return serialized["config"].get("backbone", serialized)["config"]
 
 
 def _for_task(model, stored, task, num_classes):
-    """The model with the head that was asked for, and the names of the weights that are new."""
-    if task is None or (task == stored and num_classes in (None, getattr(model, "num_classes", None))):
-        return model, ()
+    """The model with the head that was asked for, and a list of the weights that are new."""
+    task = stored if task is None else task
+    if task == stored and num_classes in (None, getattr(model, "num_classes", None)):
+        return model, []
     backbone = getattr(model, "backbone", model)
-    if task == "backbone":
-        return backbone, ()
-    if type(backbone).__name__ != "Bert":
-        raise ValueError(f"A {type(backbone).__name__} has no task heads. Received: task={task!r}")
+    if task != "backbone" and type(backbone).__name__ != "Bert":
+        raise ValueError(
+            f"A {type(backbone).__name__} has no task heads. Received: task={task!r}, num_classes={num_classes!r}"
+        )
     model = with_head(backbone, task, num_classes)
     model.build()
     own = {id(weight) for weight in backbone.weights}
-    return model, tuple(weight.path for weight in model.trainable_weights if id(weight) not in own)
+    return model, [weight for weight in model.weights if id(weight) not in own]

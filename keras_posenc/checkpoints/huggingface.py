@@ -40,6 +40,12 @@ SIZES = {
     "num_segments": ("type_vocab_size", "embeddings.token_type_embeddings.weight", 0),
 }
 
+# Dropout where config.json does not tell it, of hidden states, attention and heads; `None` as that of hidden states.
+DROPOUT = {
+    "bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None},
+    "albert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},
+}
+
 # Settings of config.json that change the model into one that is not built here, and the values that do not.
 ORDINARY = {
     "position_embedding_type": ("absolute", None),
@@ -82,7 +88,9 @@ def load(path, task=None, num_classes=None, **overrides):
         arguments.setdefault("pooler", has_pooler or task in ("classify", "regress"))
         backbone = Bert(**arguments)
         kept, num_classes = _stored_head(task, stored, num_classes, found, outer)
-        model = with_head(backbone, task, num_classes)
+        # A dropout that was asked for is that of the whole model.
+        head_dropout = None if "dropout" in overrides else _dropouts(config, kind)[2]
+        model = with_head(backbone, task, num_classes, head_dropout)
         build_for_loading(model)
         copies, unused = names.backbone_copies(backbone, kind, prefix, has_pooler and backbone.pooler is not None)
         if kept:
@@ -155,15 +163,21 @@ def _arguments(path, config, found, prefix, kind, overrides):
             f"Neither a {CONFIG} nor the shapes of the tensors of '{path}' tell {', '.join(missing)}. Pass "
             f"{', '.join(f'{name}=...' for name in missing)} to `load`."
         )
+    dropout, attention_dropout, _ = _dropouts(config, kind)
     return {
         **sizes,
         "tie_layers": kind == "albert",
         "activation": ACTIVATIONS[config.get("hidden_act", "gelu_new" if kind == "albert" else "gelu")],
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
         "epsilon": config.get("layer_norm_eps", 1e-12),
         **overrides,
     }
+
+
+def _dropouts(config, kind):
+    """Of hidden states, attention and heads."""
+    return [config.get(name, default) for name, default in DROPOUT[kind].items()]
 
 
 def _stored_head(task, stored, num_classes, found, outer):

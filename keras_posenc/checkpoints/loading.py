@@ -5,7 +5,7 @@ import functools
 import warnings
 from pathlib import Path
 
-from keras_posenc.checkpoints import folder, huggingface, tensors, tokenizer
+from keras_posenc.checkpoints import folder, huggingface, remote, tensors, tokenizer
 from keras_posenc.models import PositionalModel
 
 
@@ -43,7 +43,8 @@ def load(path, task=None, **overrides):
     masked-LM head, and heads or a pooler that were not asked for.
 
     Args:
-        path: folder; or a file of weights, with `config.json` beside it or the sizes it cannot tell in `overrides`.
+        path: folder; or a file of weights, with `config.json` beside it or the sizes it cannot tell in `overrides`. A
+            URI such as `gs://...` is copied to this machine first.
         task: `None` for what is stored: the head, if there is one. `"masked_lm"`, `"classify"`, `"regress"`, `"span"`,
             `"token_classify"` for that head, fresh if it is not stored. `"backbone"` for the encoder without a head.
         **overrides: `num_classes` of a fresh head; and arguments of the model that are not its sizes, such as
@@ -61,7 +62,7 @@ def load(path, task=None, **overrides):
     >>> checkpoint.source, checkpoint.model.count_params()
     ('keras_posenc', 4320444)
     """
-    path = Path(path)
+    path = remote.fetch(path) if remote.is_remote(path) else Path(path)
     if not path.exists():
         raise FileNotFoundError(f"There is no folder or file '{path}'.")
     if folder.is_own(path):

@@ -90,10 +90,18 @@ def backbone_copies(model, kind, prefix, with_pooler):
     if encoder.input_projection is not None:
         copies += dense(prefix + "encoder.embedding_hidden_mapping_in", encoder.input_projection)
     for index, block in enumerate(encoder.blocks):
-        copies += _block_copies(block, PARTS[kind], prefix + layer_name(kind, index))
+        name = prefix + layer_name(kind, index)
+        copies += _block_copies(block, PARTS[kind], name)
+        unused += [f"{name}{PARTS[kind][part]}.{what}" for part in _absent(block) for what in ("weight", "bias")]
     if with_pooler:
         copies += dense(prefix + POOLER[kind], model.pooler)
     return copies, unused
+
+
+def _absent(block):
+    """Projections that scores without content do not have."""
+    layers = {"query": block.attention.query_dense, "key": block.attention.key_dense}
+    return [part for part, layer in layers.items() if layer is None]
 
 
 def _block_copies(block, parts, prefix):

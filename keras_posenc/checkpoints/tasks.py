@@ -12,8 +12,11 @@ def task_of(model):
     return next((task for task, (head, _, _) in TASKS.items() if head == name), None)
 
 
-def with_head(backbone, task, num_classes=None):
-    """A backbone inside the head of a task; the backbone itself for `None` and `"backbone"`."""
+def with_head(backbone, task, num_classes=None, dropout=None):
+    """A backbone inside the head of a task; the backbone itself for `None` and `"backbone"`.
+
+    `dropout` is that of classifiers, by default the backbone's; other heads have their own.
+    """
     if task in (None, "backbone"):
         if num_classes is not None:
             raise ValueError(f"`num_classes` goes with a task. Received: num_classes={num_classes!r}, task={task!r}")
@@ -26,4 +29,6 @@ def with_head(backbone, task, num_classes=None):
     if not needs_classes and num_classes is not None:
         raise ValueError(f"task={task!r} takes no `num_classes`. Received: num_classes={num_classes!r}")
     given = {"num_classes": num_classes} if needs_classes else {}
+    if dropout is not None and name in ("Classifier", "TokenClassifier"):
+        given["dropout"] = dropout
     return getattr(heads, name)(backbone, **given, **fixed)

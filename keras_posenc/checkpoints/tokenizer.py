@@ -67,10 +67,16 @@ def _vocabulary(folder):
     if (folder / VOCABULARY).is_file():
         text = (folder / VOCABULARY).read_text(encoding="utf-8")
         # Not splitlines(): some vocabularies have Unicode's own line separators among their pieces.
-        return text.removesuffix("\n").replace("\r\n", "\n").split("\n"), normalizer
+        return text.removesuffix("\n").split("\n"), normalizer
     pieces = whole.get("model", {}).get("vocab")
     if whole.get("model", {}).get("type", "WordPiece") != "WordPiece" or not isinstance(pieces, dict):
         return None, normalizer
+    if sorted(pieces.values()) != list(range(len(pieces))):
+        missing = sorted(set(range(len(pieces))) - set(pieces.values()))
+        raise ValueError(
+            f"The ids of the {len(pieces)} pieces of '{folder / TOKENIZER}' must be 0 to {len(pieces) - 1}. Missing: "
+            f"{', '.join(map(str, missing[:5]))}. Put a {VOCABULARY} beside it that has a line for every id."
+        )
     return sorted(pieces, key=pieces.get), normalizer
 
 

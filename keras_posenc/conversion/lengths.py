@@ -31,7 +31,8 @@ TABLES = {"embeddings": 0, "positions": 0, "query_positions": 1, "key_positions"
 def extend_length(model, length, method=None):
     """The model made to take inputs of `length` tokens, with the same outputs as before on those it could take.
 
-    Encodings without a table of positions take any length as they are. Tables of positions are continued:
+    Encodings without a table of positions take any length as they are, and `rotary` with dynamic scaling, which counts
+    from the length it was trained at, keeps that as the model's `max_length`. Tables of positions are continued:
 
     - `"interpolate"`: an input longer than the table has its positions squeezed into it, as `extrapolate="interpolate"`
       does. The default where positions are absolute (`learned`, `diet_abs`, `tupe`).
@@ -77,7 +78,14 @@ def extend_length(model, length, method=None):
             )
     if fixed and method == "interpolate":
         return _interpolating(model, names)
+    # Without a table, `max_length` limits nothing, and is only what dynamic scaling counts from.
+    if not fixed and _counts_from_trained_length(model):
+        length = encoder.max_length
     return _lengthened(model, length)
+
+
+def _counts_from_trained_length(model):
+    return any(getattr(encoding, "scaling", None) == "dynamic" for encoding in position_encodings(model))
 
 
 def _interpolating(model, names):

@@ -47,13 +47,13 @@ class ConversionReport:
 
     @property
     def share(self):
-        """Of all layers and heads together."""
+        """Of all layers and heads together; NaN if none of them looks at positions."""
         return _weighted(self.r2, self.energy)
 
     @property
     def error(self):
         """Root of what is not explained, relative: `|A - B| / |A|` over all heads."""
-        return float(np.sqrt(max(0.0, 1 - self.share)))
+        return float(np.sqrt(np.maximum(0.0, 1 - self.share)))
 
     def as_dict(self):
         """Plain numbers and lists, for JSON."""
@@ -78,8 +78,8 @@ class ConversionReport:
 def _weighted(r2, energy):
     total = energy.sum()
     if total == 0:
-        return 1.0
-    return float(np.where(energy > 0, r2 * energy, 0.0).sum() / total)
+        return float("nan")  # a share of nothing
+    return float((np.where(energy > 0, r2, 0.0) * energy).sum() / total)
 
 
 def make_report(target, profiles, r2, before, after, yardstick):

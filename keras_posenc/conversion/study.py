@@ -18,6 +18,7 @@ from keras_posenc.conversion.profile import (
 from keras_posenc.conversion.rebuild import without_positions
 from keras_posenc.conversion.report import Yardstick
 from keras_posenc.conversion.toeplitz import random_toeplitz_r2, toeplitz_r2
+from keras_posenc.utils.plain import plain
 
 CALIBRATED = "-calibrated"
 SHOWN = 5  # sentences
@@ -184,7 +185,7 @@ def _aligned(rows):
 
 
 def write(study, folder):
-    """`table.txt`, `results.json` and `results.csv`."""
+    """`table.txt`, `results.json` and `results.csv`; a number that is not finite is null, or an empty field."""
     (folder / "table.txt").write_text(table(study) + "\n", encoding="utf-8")
     found = {
         "settings": study.settings,
@@ -192,7 +193,7 @@ def write(study, folder):
         "conversions": {name: report.as_dict() for name, report in study.reports.items()},
         "sentences": study.sentences,
     }
-    (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(plain(found), indent=1) + "\n", encoding="utf-8")
     with open(folder / "results.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         first = next(iter(study.reports.values()))
@@ -200,4 +201,4 @@ def write(study, folder):
         for name, report in study.reports.items():
             common = [name, report.parameters_after, report.share, report.error, *report.change.values()]
             for (layer, head), r2 in np.ndenumerate(report.r2):
-                writer.writerow([*common, layer, head, r2])
+                writer.writerow(plain([*common, layer, head, r2]))

@@ -80,7 +80,10 @@ def best_coefficients(matrix, basis):
 
 
 def explained(matrix, fitted):
-    """`R^2 = 1 - |C A - C B|^2 / |C A|^2` of each head, 1 where there is nothing to explain and nothing is added."""
+    """`R^2 = 1 - |C A - C B|^2 / |C A|^2` of each head.
+
+    Where there is nothing to explain it is 1 if nothing is added, and minus infinity if something is.
+    """
     total = np.square(center_rows(matrix)).sum(axis=(-2, -1))
     rest = np.square(center_rows(matrix - fitted)).sum(axis=(-2, -1))
     return np.where(total > 0, 1 - rest / np.where(total > 0, total, 1), np.where(rest > 0, -np.inf, 1.0))

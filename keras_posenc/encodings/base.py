@@ -1,12 +1,14 @@
 """The five doors through which position enters attention."""
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_posenc.utils import checks, folding, rows
+from keras_posenc.utils import checks, folding, initializers, rows
+from keras_posenc.utils.outputs import TracedOutputs
 
 
-class PositionEncoding(keras.layers.Layer):
+class PositionEncoding(TracedOutputs, keras.layers.Layer):
     """Base class of all position encodings.
 
     An encoding answers one question: where does position enter attention? There are five doors, and an encoding
@@ -59,6 +61,7 @@ class PositionEncoding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         cls = type(self).__name__
         for name, value in dict(
             num_heads=num_heads, key_dim=key_dim, max_length=max_length, value_dim=value_dim
@@ -93,8 +96,7 @@ class PositionEncoding(keras.layers.Layer):
     def add_position_weight(self, name, shape, initializer="zeros", **kwargs):
         """A weight that is not cast down with the policy; read it with `self.read`."""
         if isinstance(initializer, keras.initializers.Initializer):
-            # One initializer object gives the same values each time, and P_Q must not start equal to P_K.
-            initializer = initializer.__class__.from_config(initializer.get_config())
+            initializer = initializers.copy_for(name, initializer)  # P_Q must not start equal to P_K
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False, **kwargs)
 
     def read(self, weight):
@@ -141,24 +143,46 @@ class PositionEncoding(keras.layers.Layer):
         key_length = query_length if key_length is None else key_length
         query_length = self.check_length(start_index + query_length, then=query_length)
         key_length = self.check_length(key_length)
-        if self._covers(start_index + query_length, key_length):
-            query_length = self._check_fold(start_index + query_length, then=query_length)
+        end = start_index + query_length
+        if self._covers(end, key_length):
+            query_length = self._check_fold(end, then=query_length)
             key_length = self._check_fold(key_length)
-            return Positions(self, self.window(self._fold.tables, query_length, key_length, start_index))
-        return Positions(self, self.tables(query_length, key_length, start_index))
+            tables = self.window(self._fold.tables, query_length, key_length, start_index)
+        else:
+            tables = self.tables(query_length, key_length, start_index)
+        return Positions(self, tables, inside=self._inside(start_index, end))
 
     def embedding(self, length, start_index=0, total_length=None):
         """`embed`, from the fold if there is one."""
         total_length = start_index + length if total_length is None else total_length
-        length = self.check_length(start_index + length, then=length)
-        if self._covers(start_index + length, total_length):
-            length = self._check_fold(start_index + length, then=length)
-            return rows.window(self._fold.tables["embedding"], start_index, length, axis=0)
-        return self.embed(length, start_index, total_length)
+        end = start_index + length
+        length = self.check_length(end, then=length)
+        if self._covers(end, total_length):
+            length = self._check_fold(end, then=length)
+            if self.extrapolate == "interpolate":
+                length = self._check_fold(total_length, then=length)
+            embedding = rows.window(self._fold.tables["embedding"], start_index, length, axis=0)
+        else:
+            embedding = self.embed(length, start_index, total_length)
+        return or_nan(embedding, self._inside(start_index, end))
+
+    def _inside(self, start_index, end):
+        """Whether all positions exist, where only a step of a compiled loop knows `start_index`; otherwise `None`.
+
+        XLA leaves out the assertions of `checks.at_most`, and would repeat the last entry of a table without a word.
+        """
+        limits = [self.max_length] if self._is_bounded else []
+        limits += [self._fold.length] if self._fold is not None else []
+        known = checks.static_int(start_index) is not None
+        return None if known or not limits else ops.less_equal(end, min(limits))
+
+    @property
+    def _is_bounded(self):
+        return "max_length" in self.needs and self.extrapolate == "error"
 
     def check_length(self, length, then=None):
         """Refuses a `length` that this encoding has no positions for; see `checks.at_most` for what it returns."""
-        if "max_length" not in self.needs or self.extrapolate != "error":
+        if not self._is_bounded:
             return length if then is None else then
         ways = [way for way in self.extrapolations if way != "error"]
         remedy = f", or pass extrapolate={' or '.join(map(repr, ways))}" if ways else ""
@@ -233,6 +257,11 @@ class PositionEncoding(keras.layers.Layer):
     def call(self, inputs, start_index=0, total_length=None, training=None):
         """Adds the embedding to `inputs`, or gives the bias for self-attention over them, `(1, heads, q, q)`."""
         self.check_training(training)
+        if "embed" in self.doors and (len(inputs.shape) != 3 or "float" not in str(inputs.dtype)):
+            raise ValueError(
+                f"{type(self).__name__} is added to embeddings, floats of shape (batch, length, width). Received: "
+                f"{keras.backend.standardize_dtype(inputs.dtype)} of shape {tuple(inputs.shape)}"
+            )
         length = ops.shape(inputs)[1]
         if "embed" in self.doors:
             return inputs + ops.cast(self.embedding(length, start_index, total_length), inputs.dtype)
@@ -244,6 +273,13 @@ class PositionEncoding(keras.layers.Layer):
             f"{type(self).__name__} acts inside attention and cannot be called on its own. Give it to a layer: "
             "PositionalAttention(num_heads, key_dim, position=...)."
         )
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None if self.doors == ("bias",) else previous_mask
+
+    def compute_output_shape(self, input_shape):
+        length = input_shape[1]
+        return (1, self.num_heads, length, length) if self.doors == ("bias",) else tuple(input_shape)
 
     def get_config(self):
         return {
@@ -257,13 +293,22 @@ class PositionEncoding(keras.layers.Layer):
         }
 
 
-class Positions:
-    """An encoding at given lengths: what attention layers ask. Made by `PositionEncoding.at`."""
+def or_nan(x, inside):
+    """`x`, or NaN if `inside`, a boolean or `None`, is false: positions that are not there should not be overlooked."""
+    return x if inside is None else ops.where(inside, x, np.nan)
 
-    def __init__(self, encoding, tables, segment_bias=None):
+
+class Positions:
+    """An encoding at given lengths: what attention layers ask. Made by `PositionEncoding.at`.
+
+    `inside`: see `or_nan`, which attention layers apply to their outputs.
+    """
+
+    def __init__(self, encoding, tables, segment_bias=None, inside=None):
         self.encoding = encoding
         self.tables = tables
         self.segment_bias = segment_bias
+        self.inside = inside
 
     @property
     def bias(self):

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 from keras import ops
 
@@ -18,8 +20,12 @@ class Combined(PositionEncoding):
     """
 
     def __init__(self, encodings, num_heads=None, key_dim=None, max_length=None, **kwargs):
+        encodings = [keras.saving.deserialize_keras_object(e) if isinstance(e, dict) else e for e in encodings]
+        num_heads = _common("num_heads", num_heads, encodings)
+        key_dim = _common("key_dim", key_dim, encodings)
+        kwargs["share_heads"] = any(e.share_heads for e in encodings)
         super().__init__(num_heads, key_dim, max_length, **kwargs)
-        self.encodings = [keras.saving.deserialize_keras_object(e) if isinstance(e, dict) else e for e in encodings]
+        self.encodings = encodings
         if any("embed" in e.doors for e in self.encodings):
             raise ValueError(
                 "Encodings that are added to the input cannot be part of an attention layer. Add them to the "
@@ -35,6 +41,7 @@ class Combined(PositionEncoding):
         self._scale = scales.pop() if scales else None
         self.doors = tuple(dict.fromkeys(door for e in self.encodings for door in e.doors))
         self.relative = all(e.relative for e in self.encodings)
+        self.compresses_keys = any(getattr(e, "compresses_keys", False) for e in self.encodings)
 
     def _names(self):
         return [type(e).__name__ for e in self.encodings]
@@ -63,7 +70,9 @@ class Combined(PositionEncoding):
 
     def at(self, query_length, key_length=None, start_index=0):
         # Each part looks after its own limits and its own fold.
-        parts = [e.at(query_length, key_length, start_index).tables for e in self.encodings]
+        found = [e.at(query_length, key_length, start_index) for e in self.encodings]
+        inside = [part.inside for part in found if part.inside is not None]
+        parts = [part.tables for part in found]
         tables = {"parts": parts}
         biases = [part["bias"] for part in parts if "bias" in part]
         if biases:
@@ -71,7 +80,7 @@ class Combined(PositionEncoding):
             for bias in biases[1:]:
                 total = ops.add(total, bias)
             tables["bias"] = total
-        return Positions(self, tables)
+        return Positions(self, tables, inside=functools.reduce(ops.logical_and, inside) if inside else None)
 
     def transform(self, query, key, value, tables, cached=False):
         for encoding, part in zip(self.encodings, tables["parts"]):
@@ -105,3 +114,11 @@ class Combined(PositionEncoding):
         config = super().get_config()
         config["encodings"] = [keras.saving.serialize_keras_object(e) for e in self.encodings]
         return config
+
+
+def _common(name, own, encodings):
+    """The size that all have in common."""
+    sizes = {size for size in (own, *(getattr(e, name) for e in encodings)) if size is not None}
+    if len(sizes) > 1:
+        raise ValueError(f"Encodings that are combined must have the same `{name}`. Received: {sorted(sizes)}")
+    return sizes.pop() if sizes else None

@@ -24,7 +24,6 @@ class DietAbsLin(PositionEncoding):
 
     doors = ("bias",)
     needs = ("num_heads", "max_length")
-    extrapolations = rows.EXTRAPOLATIONS
     no_cache = "compressed keys mix all positions of the sequence"
     compresses_keys = True
 
@@ -53,10 +52,7 @@ class DietAbsLin(PositionEncoding):
 
     def bias(self, query_length, key_length=None, start_index=0):
         """`(1, heads, q, num_keys)`: the compressed keys are always all there."""
-        total = start_index + query_length
-        query_rows = rows.absolute_rows(
-            self.read(self.query_table), query_length, start_index, total, 1, self.extrapolate
-        )
+        query_rows = rows.window(self.read(self.query_table), start_index, query_length, axis=1)
         return ops.expand_dims(ops.einsum("hqr,hkr->hqk", query_rows, self.read(self.key_table)), 0)
 
     def window(self, folded, query_length, key_length, start_index):

@@ -38,8 +38,8 @@ class Fire(PositionEncoding):
     ):
         super().__init__(num_heads, key_dim, max_length, **kwargs)
         self.hidden_dim = checks.positive_int("Fire", "hidden_dim", hidden_dim)
-        self.initial_c = float(initial_c)
-        self.initial_threshold = float(initial_threshold)
+        self.initial_c = checks.positive("Fire", "initial_c", initial_c)
+        self.initial_threshold = checks.positive("Fire", "initial_threshold", initial_threshold)
 
     def build(self, input_shape=None):
         weight = self.add_position_weight

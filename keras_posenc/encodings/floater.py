@@ -40,8 +40,8 @@ class Floater(PositionEncoding):
         **kwargs,
     ):
         super().__init__(num_heads, key_dim, max_length, **kwargs)
-        self.hidden_dim = hidden_dim and checks.positive_int("Floater", "hidden_dim", hidden_dim)
-        self.step = float(step)
+        self.hidden_dim = None if hidden_dim is None else checks.positive_int("Floater", "hidden_dim", hidden_dim)
+        self.step = checks.positive("Floater", "step", step)
         self.substeps = checks.positive_int("Floater", "substeps", substeps)
         self.initializer = get_initializer(initializer)
 

@@ -54,6 +54,8 @@ def parse(spec):
     """A spec as a list of names: `"learned+tisa"` is `["learned", "tisa"]`, `None` is `["none"]`."""
     if spec is None:
         return ["none"]
+    if not isinstance(spec, (str, list, tuple)):
+        raise ValueError(f"`position` must be the name of an encoding, or several joined by '+'. Received: {spec!r}")
     parts = [part.strip() for part in spec.split("+")] if isinstance(spec, str) else list(spec)
     for part in parts:
         get_class(part)
@@ -77,18 +79,32 @@ def create(spec, options=None, **common):
         options: dict, own options of the named encodings such as `rank` or `kernels`. One that none of them takes
             is an error.
         **common: options that every encoding takes: `num_heads`, `key_dim`, `value_dim`, `max_length`,
-            `share_heads`, `extrapolate`, `dtype`.
+            `share_heads`, `extrapolate`, `dtype`. Of several encodings, those get `extrapolate` that can do it.
     """
     if isinstance(spec, keras.layers.Layer):
+        if options:
+            raise ValueError(
+                f"{type(spec).__name__} is made already: give it its options, or pass its name. Received: {options}"
+            )
         return spec
     parts, given = parse(spec), dict(options or {})
+    extrapolate = common.pop("extrapolate", "error")
     taken = {part: [o for o in _own_options(get_class(part)) if o in given] for part in parts}
     unknown = set(given).difference(*taken.values())
     if unknown:
         offered = {part: _own_options(get_class(part)) for part in parts}
         raise ValueError(f"No encoding of '{spec}' takes {', '.join(sorted(unknown))}. Their options: {offered}")
     # Named after the encoding, so that weights are called the same in every process.
-    made = [get_class(part)(name=part, **common, **{o: given[o] for o in taken[part]}) for part in parts]
+    able = [part for part in parts if extrapolate in get_class(part).extrapolations] or parts
+    made = [
+        get_class(part)(
+            name=part,
+            extrapolate=extrapolate if part in able else "error",
+            **common,
+            **{option: given[option] for option in taken[part]},
+        )
+        for part in parts
+    ]
     if len(made) == 1:
         return made[0]
     from keras_posenc.encodings.combined import Combined

@@ -45,11 +45,13 @@ class Rotary(PositionEncoding):
                 f"Rotary turns pairs of coordinates, so `key_dim` must be even. Received: key_dim={key_dim}"
             )
         self.layout = checks.one_of("Rotary", "layout", layout, ("half", "interleaved"))
-        self.base = float(base)
+        self.base = checks.positive("Rotary", "base", base)
         self.scaling = checks.one_of("Rotary", "scaling", scaling, (None, "linear", "ntk", "dynamic"))
         if factor < 1:
             raise ValueError(f"Rotary: `factor` must be at least 1. Received: factor={factor!r}")
         self.factor = float(factor)
+        if (scaling is None and factor > 1) or (scaling in ("linear", "ntk") and factor == 1):
+            raise ValueError(f"Rotary: `factor` is of a `scaling`. Received: scaling={scaling!r}, factor={factor!r}")
         if scaling == "dynamic" and self.max_length is None:
             raise ValueError("Rotary with scaling='dynamic' needs `max_length`, the length the model was trained at.")
 

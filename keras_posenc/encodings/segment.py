@@ -5,6 +5,18 @@ from keras_posenc.encodings.registry import PACKAGE
 from keras_posenc.utils import checks
 
 
+def as_pair(segment_ids, cached=False):
+    """Segment ids of queries and of keys, the second `None` if they are the same. With a cache they never are."""
+    if isinstance(segment_ids, (tuple, list)):
+        return tuple(segment_ids)
+    if cached:
+        raise ValueError(
+            "With a cache, keys are those of the cache: pass `segment_ids` as a pair, those of the new tokens "
+            "(batch, new tokens) and those of all positions (batch, cache length)."
+        )
+    return segment_ids, None
+
+
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class SegmentBias(keras.layers.Layer):
     """DIET's segment attention: a learned scalar per head and pair of segments.
@@ -39,26 +51,25 @@ class SegmentBias(keras.layers.Layer):
         self.built = True
 
     def call(self, segment_ids, key_segment_ids=None):
-        self._check(segment_ids)
         dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        queries = ops.one_hot(segment_ids, self.num_segments, dtype=dtype)
+        queries = ops.one_hot(self._check(segment_ids), self.num_segments, dtype=dtype)
         keys = queries
         if key_segment_ids is not None:
-            self._check(key_segment_ids)
-            keys = ops.one_hot(key_segment_ids, self.num_segments, dtype=dtype)
+            keys = ops.one_hot(self._check(key_segment_ids), self.num_segments, dtype=dtype)
         from_segment = ops.einsum("bqs,hst->bhqt", queries, ops.cast(self.table, dtype))
         return ops.einsum("bhqt,bkt->bhqk", from_segment, keys)
 
     def _check(self, segment_ids):
         if "int" not in keras.backend.standardize_dtype(segment_ids.dtype):
             raise ValueError(f"Segment ids must be integers. Received: dtype={segment_ids.dtype}")
-        values = checks.concrete(segment_ids)
-        if values is not None and values.size and (values.min() < 0 or values.max() >= self.num_segments):
-            bad = values[(values < 0) | (values >= self.num_segments)].ravel()[0]
-            raise ValueError(
+        return checks.below(
+            segment_ids,
+            self.num_segments,
+            lambda bad: (
                 f"Segment id {bad} is out of range for num_segments={self.num_segments} (ids start at 0). "
                 "Correct the ids or construct the layer with more segments."
-            )
+            ),
+        )
 
     def get_config(self):
         return {

@@ -25,7 +25,7 @@ class Sinusoidal(PositionEncoding):
         self, num_heads=None, key_dim=None, max_length=None, max_wavelength=10000.0, layout="interleaved", **kwargs
     ):
         super().__init__(num_heads, key_dim, max_length, **kwargs)
-        self.max_wavelength = float(max_wavelength)
+        self.max_wavelength = checks.positive("Sinusoidal", "max_wavelength", max_wavelength)
         self.layout = checks.one_of("Sinusoidal", "layout", layout, ("interleaved", "concatenated"))
 
     def build(self, input_shape):

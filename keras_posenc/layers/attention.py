@@ -3,16 +3,17 @@
 import keras
 from keras import ops
 
-from keras_posenc.encodings.base import PositionEncoding
+from keras_posenc.encodings.base import PositionEncoding, or_nan
 from keras_posenc.encodings.none import NoPosition
 from keras_posenc.encodings.registry import PACKAGE, create
-from keras_posenc.encodings.segment import SegmentBias
+from keras_posenc.encodings.segment import SegmentBias, as_pair
 from keras_posenc.layers import masking
-from keras_posenc.utils import checks
+from keras_posenc.utils import checks, initializers
+from keras_posenc.utils.outputs import TracedOutputs
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class PositionalAttention(keras.layers.Layer):
+class PositionalAttention(TracedOutputs, keras.layers.Layer):
     """Multi-head attention into which any position encoding can be put.
 
     `softmax(scores(q, k) + bias + segments + mask) v + values`, where an encoding may move `q, k, v` (transform), add
@@ -20,8 +21,9 @@ class PositionalAttention(keras.layers.Layer):
     float32 (float64 under that policy) whatever the policy, a fully masked row gives zeros, and asking for the
     attention scores changes nothing else.
 
-    It takes the place of `keras.layers.MultiHeadAttention`: constructor and call arguments are the same, and so are the
-    names and shapes of the projections (`query`, `key`, `value`, `attention_output`).
+    It takes the place of `keras.layers.MultiHeadAttention`: constructor and call arguments are the same (but for
+    `attention_axes`, `sliding_window`, `flash_attention` and `use_gate`, which it does not have), and so are the names
+    and shapes of the projections (`query`, `key`, `value`, `attention_output`).
 
     Args:
         num_heads: number of attention heads.
@@ -44,16 +46,19 @@ class PositionalAttention(keras.layers.Layer):
         key: `(batch, keys, width)`; the value by default.
         query_mask, value_mask, key_mask: boolean `(batch, length)`, filled in by Keras from masked embeddings.
         attention_mask: boolean or integer, `(batch, keys)`, `(batch, queries, keys)` or
-            `(batch, heads, queries, keys)`; true where attention is allowed.
+            `(batch, heads, queries, keys)`; true where attention is allowed. One for all texts needs a batch of 1:
+            Keras' layer reads a mask of two dimensions as `(queries, keys)`, this one as padding.
         use_causal_mask: hide keys after each query.
-        segment_ids: int `(batch, length)`, or a pair of them for queries and keys.
+        segment_ids: int `(batch, length)`, or a pair of them for queries and keys. With a cache a pair, the second
+            `(batch, cache length)`.
         position_bias: `(1 or batch, heads or 1, queries, keys)`, a bias computed elsewhere, for a layer without a bias
             of its own.
         positions: a shared encoding at these lengths (`encoding.at(...)`), for a layer without its own.
         start_index: absolute position of the first query. Keys start at 0.
         cache: `{"key", "value"}` from `make_cache`. New keys and values are written at `start_index`, attention is
-            causal over all of it, and the updated cache is returned as the last output. With `update_cache=False`
-            the cache is used as it is, for cross-attention to a memory.
+            causal over all of it, and the updated cache is returned as the last output. Keys are then those of the
+            cache, and masks have its length. With `update_cache=False` the cache is used as it is, for
+            cross-attention to a memory.
         return_attention_scores: also return the attention weights, `(batch, heads, queries, keys)`.
         return_values: also return the projected values they weigh, `(batch, heads, keys, value_dim)`.
 
@@ -99,7 +104,8 @@ class PositionalAttention(keras.layers.Layer):
         self.key_dim = checks.positive_int(name, "key_dim", key_dim)
         self.value_dim = checks.positive_int(name, "value_dim", key_dim if value_dim is None else value_dim)
         if output_shape is not None:
-            output_shape = output_shape[0] if isinstance(output_shape, (tuple, list)) else output_shape
+            if isinstance(output_shape, (tuple, list)) and len(output_shape) == 1:
+                output_shape = output_shape[0]
             checks.positive_int(name, "output_shape", output_shape)
         if not 0 <= dropout < 1:
             raise ValueError(f"{name}: `dropout` must be at least 0 and below 1. Received: dropout={dropout!r}")
@@ -120,7 +126,7 @@ class PositionalAttention(keras.layers.Layer):
         }
         if isinstance(position, dict):
             position = keras.saving.deserialize_keras_object(position)
-        common = {} if share_heads is None else {"share_heads": share_heads}
+        common = {} if share_heads is None else {"share_heads": bool(share_heads)}
         self.position = create(
             position,
             position_options,
@@ -151,11 +157,15 @@ class PositionalAttention(keras.layers.Layer):
                 f"{type(encoding).__name__} is added to the input embeddings, not used inside attention. Apply it to "
                 f"the embeddings (`x = {type(encoding).__name__}(...)(x)`), and leave `position` of {name} unset."
             )
-        for own in ("num_heads", "key_dim"):
-            theirs = getattr(encoding, own)
-            if theirs is not None and theirs != getattr(self, own):
+        theirs = {"num_heads": encoding.num_heads, "key_dim": encoding.key_dim}
+        if "values" in encoding.doors:
+            theirs["value_dim"] = encoding.value_dim or encoding.key_dim
+        if encoding.doors and self.share_heads is not None:
+            theirs["share_heads"] = encoding.share_heads
+        for own, value in theirs.items():
+            if value is not None and value != getattr(self, own):
                 raise ValueError(
-                    f"{name} has {own}={getattr(self, own)}, its encoding '{encoding.name}' {own}={theirs}."
+                    f"{name} has {own}={getattr(self, own)}, its encoding '{encoding.name}' {own}={value}."
                 )
         if getattr(encoding, "compresses_keys", False) and not getattr(self, "compresses_keys", False):
             raise ValueError(f"{type(encoding).__name__} scores compressed keys. Use DietAbsLinformerAttention.")
@@ -181,7 +191,7 @@ class PositionalAttention(keras.layers.Layer):
             bias_axes="e" if self.use_bias else None,
             name="attention_output",
             dtype=self.dtype_policy,
-            **self._copied_options(),
+            **self._copied_options("attention_output"),
         )
         self.output_dense.build((None, None, self.num_heads, self.value_dim))
         if not self.position.built:
@@ -199,18 +209,17 @@ class PositionalAttention(keras.layers.Layer):
             bias_axes="de" if self.use_bias else None,
             name=name,
             dtype=self.dtype_policy,
-            **self._copied_options(),
+            **self._copied_options(name),
         )
         dense.supports_masking = True  # masks are this layer's business; no warning for passing them by
         dense.build(input_shape)
         return dense
 
-    def _copied_options(self):
-        """Each projection gets its own initializer: one object with a seed would give them equal weights."""
+    def _copied_options(self, projection):
+        """Each projection gets initializers of its own: W_Q should not start equal to W_K."""
         options = dict(self._projection_options)
         for name in ("kernel_initializer", "bias_initializer"):
-            initializer = options[name]
-            options[name] = initializer.__class__.from_config(initializer.get_config())
+            options[name] = initializers.copy_for(projection, options[name])
         return options
 
     def call(
@@ -233,12 +242,19 @@ class PositionalAttention(keras.layers.Layer):
         update_cache=True,
         return_values=False,
     ):
-        self._check_call(training, position_bias, positions, segment_ids, cache is not None and update_cache)
+        decoding = cache is not None and update_cache
+        self._check_call(training, position_bias, positions, segment_ids, decoding)
         if value is None:
             # Keras fills in the masks of embeddings only where several tensors are given.
             query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             value = query
-            value_mask = query_mask if value_mask is None else value_mask
+            if not decoding:
+                value_mask = query_mask if value_mask is None else value_mask
+            elif query_mask is not None and value_mask is None and attention_mask is None:
+                raise ValueError(
+                    f"{type(self).__name__} '{self.name}': the mask of the new tokens does not say which cached keys "
+                    "are padding. Pass an `attention_mask` of shape (batch, cache length)."
+                )
         key = value if key is None else key
 
         query_length = ops.shape(query)[1]
@@ -259,9 +275,9 @@ class PositionalAttention(keras.layers.Layer):
                 cache = self._write(cache, keys, values, start_index)
             keys, values = cache["key"], cache["value"]
 
-        causal = use_causal_mask or (cache is not None and update_cache)
+        sizes = (ops.shape(query)[0], query_length, key_length)
         mask, rows = self._mask(
-            query_mask, value_mask, key_mask, attention_mask, causal, query_length, key_length, start_index
+            query_mask, value_mask, key_mask, attention_mask, use_causal_mask or decoding, sizes, start_index
         )
         scores = ops.cast(positions.scores(queries, keys), self._softmax_dtype)
         if mask is not None:  # next to the product, so that an optimizer of graphs can join the two
@@ -270,7 +286,12 @@ class PositionalAttention(keras.layers.Layer):
             scores = scores + ops.cast(bias, scores.dtype)
         attention = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
-        weights = attention if self.dropout_layer is None else self.dropout_layer(attention, training=training)
+        weights = attention
+        if self.dropout_layer is not None:
+            # Content-free scores are one for all texts, and perhaps heads; each drops weights of its own.
+            if training is not False and 1 in attention.shape[:2]:
+                weights = ops.broadcast_to(attention, (sizes[0], self.num_heads, *ops.shape(attention)[2:]))
+            weights = self.dropout_layer(weights, training=training)
         weights = ops.cast(weights, self.compute_dtype)
         output = ops.matmul(weights, values)
         extra = positions.values(weights)
@@ -278,7 +299,7 @@ class PositionalAttention(keras.layers.Layer):
             output = output + extra
         if rows is not None:
             output = output * ops.cast(rows, output.dtype)
-        output = self.output_dense(ops.transpose(output, (0, 2, 1, 3)))
+        output = or_nan(self.output_dense(ops.transpose(output, (0, 2, 1, 3))), positions.inside)
 
         results = [output]
         if return_attention_scores:
@@ -311,19 +332,15 @@ class PositionalAttention(keras.layers.Layer):
     def _biases(self, positions, position_bias, segment_ids):
         found = [positions.bias, position_bias, positions.segment_bias]
         if self.segment_bias is not None:
-            pair = segment_ids if isinstance(segment_ids, (tuple, list)) else (segment_ids, None)
-            found.append(self.segment_bias(*pair))
+            found.append(self.segment_bias(*as_pair(segment_ids)))
         return [bias for bias in found if bias is not None]
 
-    def _mask(self, query_mask, value_mask, key_mask, attention_mask, causal, query_length, key_length, start_index):
+    def _mask(self, query_mask, value_mask, key_mask, attention_mask, causal, sizes, start_index):
         """What the softmax adds, and the rows (if any may be empty) to zero: `(mask, rows)`, either may be `None`."""
         masking.check_mask(attention_mask)
-        by_key = masking.combine(
-            None if value_mask is None else masking.as_four_dims(value_mask),
-            None if key_mask is None else masking.as_four_dims(key_mask),
-            None if attention_mask is None else masking.as_four_dims(attention_mask),
-        )
-        causal_mask = masking.causal_mask(query_length, key_length, start_index) if causal else None
+        given = [mask for mask in (value_mask, key_mask, attention_mask) if mask is not None]
+        by_key = masking.combine(*(masking.as_four_dims(mask, *sizes) for mask in given))
+        causal_mask = masking.causal_mask(*sizes[1:], start_index) if causal else None
         mask = masking.combine(by_key, causal_mask)
         # Under a causal mask alone every query sees at least itself.
         rows = None if by_key is None else ops.any(mask, axis=-1, keepdims=True)
@@ -357,6 +374,8 @@ class PositionalAttention(keras.layers.Layer):
         if self.segment_bias is None and segment_ids is not None:
             raise ValueError(f"{name} '{self.name}' was given `segment_ids`; construct it with `num_segments`.")
         if decoding:
+            if segment_ids is not None:
+                as_pair(segment_ids, cached=True)
             encoding = self.position if positions is None else positions.encoding
             if encoding.no_cache:
                 raise ValueError(f"{type(encoding).__name__} cannot decode with a cache: {encoding.no_cache}.")
@@ -371,6 +390,11 @@ class PositionalAttention(keras.layers.Layer):
             positions: a shared encoding at the length of the memory, for a layer without its own.
         """
         if memory is None:
+            if batch_size is None or length is None:
+                raise ValueError(
+                    f"{type(self).__name__}.make_cache needs `batch_size` and `length`, or a `memory`. Received: "
+                    f"batch_size={batch_size}, length={length}"
+                )
             shape = (batch_size, self.num_heads, length)
             return {
                 "key": ops.zeros(shape + (self.key_dim,), dtype=self.compute_dtype),
@@ -385,6 +409,19 @@ class PositionalAttention(keras.layers.Layer):
         return {"key": keys, "value": values}
 
     def _write(self, cache, keys, values, start_index):
+        size, first = cache["value"].shape[2], checks.static_int(start_index)
+        if first is not None and first < 0:
+            raise ValueError(f"`start_index` must not be negative. Received: start_index={first}")
+        if size is not None:
+            start_index = checks.at_most(
+                start_index + ops.shape(values)[2],
+                size,
+                lambda got: (
+                    f"{type(self).__name__} '{self.name}' was given a cache of {size} positions, but {got} are to be "
+                    "kept in it. Make a longer cache."
+                ),
+                then=start_index,
+            )
         at = (0, 0, start_index, 0)
         written = {"key": cache["key"], "value": ops.slice_update(cache["value"], at, values)}
         if keys is not None:
@@ -399,8 +436,9 @@ class PositionalAttention(keras.layers.Layer):
         """Undoes `fold_positions`."""
         self.position.unfold()
 
-    def compute_mask(self, query, value=None, query_mask=None, **kwargs):
-        return query_mask
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        """Of the output itself, whatever else is asked for."""
+        return (*query_shape[:-1], self.output_width or query_shape[-1])
 
     def get_config(self):
         options = {name: keras.saving.serialize_keras_object(value) for name, value in self._projection_options.items()}

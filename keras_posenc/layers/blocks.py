@@ -6,6 +6,7 @@ from keras_posenc.encodings.registry import PACKAGE
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.linformer import LinformerAttention
 from keras_posenc.layers.residual import ResidualBlock
+from keras_posenc.layers.stack import check_start
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -28,7 +29,8 @@ class TransformerBlock(ResidualBlock):
     Call arguments:
         inputs: `(batch, length, hidden_dim)`.
         padding_mask: boolean or 0/1 `(batch, length)`, or any `attention_mask` of `PositionalAttention`.
-        segment_ids, positions, position_bias, start_index, cache: as in `PositionalAttention`.
+        segment_ids, positions, position_bias: as in `PositionalAttention`.
+        start_index, cache: as in `PositionalAttention`, for a causal block; the first goes with the second.
         return_intermediates: also return a dict of the `attention` weights and the per-head `values` they weigh.
 
     Returns: the output; then the dict, if it was asked for; then the cache, if one was given.
@@ -66,7 +68,6 @@ class TransformerBlock(ResidualBlock):
             kernel_initializer,
             **kwargs,
         )
-        self.supports_masking = True
         self.causal = bool(causal)
         self.num_keys = num_keys
         common = dict(
@@ -75,7 +76,7 @@ class TransformerBlock(ResidualBlock):
             position_options=position_options,
             share_heads=share_heads,
             num_segments=num_segments,
-            kernel_initializer=self._initializer(),
+            kernel_initializer=self._initializer("attention"),
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -106,6 +107,9 @@ class TransformerBlock(ResidualBlock):
         return_intermediates=False,
         training=None,
     ):
+        check_start(start_index, cache)
+        if cache is not None and not self.causal:
+            raise ValueError(f"'{self.name}' looks ahead, so its keys cannot be cached. Construct it with causal=True.")
         given = dict(
             attention_mask=padding_mask,
             positions=positions,

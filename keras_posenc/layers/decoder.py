@@ -5,12 +5,20 @@ from keras import ops
 
 from keras_posenc.encodings.registry import PACKAGE, split
 from keras_posenc.layers.decoder_block import TransformerDecoderBlock
-from keras_posenc.layers.stack import SHARING, check_options, make_encoding, project_for
+from keras_posenc.layers.stack import (
+    SHARING,
+    check_extrapolate,
+    check_options,
+    check_start,
+    make_encoding,
+    project_for,
+)
 from keras_posenc.utils import checks
+from keras_posenc.utils.outputs import TracedOutputs
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class TransformerDecoder(keras.layers.Layer):
+class TransformerDecoder(TracedOutputs, keras.layers.Layer):
     """Decoder blocks with one way of knowing positions in self-attention, and one in cross-attention.
 
     Sharing works as in `TransformerEncoder`: with `"layer"` the decoder owns one encoding for the self-attention of
@@ -32,9 +40,9 @@ class TransformerDecoder(keras.layers.Layer):
     Call arguments:
         inputs: `(batch, length, hidden_dim)` target embeddings.
         memory: `(batch, memory length, width)`, the output of an encoder; not needed with a cache.
-        padding_mask, memory_mask: boolean or 0/1, `(batch, length)` and `(batch, memory length)`. Padding at the end
-            of a target needs no mask: the tokens before it do not see it.
-        start_index: absolute position of the first input.
+        padding_mask, memory_mask: boolean or 0/1, `(batch, length)`, with a cache `(batch, cache length)`, and
+            `(batch, memory length)`. Padding at the end of a target needs no mask: the tokens before it do not see it.
+        start_index: absolute position of the first input, with a cache.
         cache: from `make_cache`; the updated one is returned as the last output.
         return_intermediates: also return a dict of lists, an entry per block: `hidden_states` (with the input of the
             first block before them), `attention`, `values`, `cross_attention`, `cross_values`.
@@ -63,6 +71,7 @@ class TransformerDecoder(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.num_layers = checks.positive_int("TransformerDecoder", "num_layers", num_layers)
         self.sharing = checks.one_of("TransformerDecoder", "sharing", sharing, SHARING)
         self.position_spec, self.cross_spec = position, cross_position
@@ -74,6 +83,7 @@ class TransformerDecoder(keras.layers.Layer):
         self.norm_first, self.epsilon = bool(norm_first), epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
+        check_extrapolate(self)
         at_input, in_self = split(position)
         in_cross = cross_names(position, cross_position)
         check_options(self.position_options, at_input + in_self + in_cross)
@@ -158,9 +168,10 @@ class TransformerDecoder(keras.layers.Layer):
                 "Pass the `memory` to attend to, or a `cache` that was made from it by `make_cache(memory, length)`. "
                 f"Received: {'neither' if memory is None else 'both'}."
             )
+        check_start(start_index, cache)
         length = ops.shape(inputs)[1]
         if cache is None:
-            total, memory_length = start_index + length, ops.shape(memory)[1]
+            total, memory_length = length, ops.shape(memory)[1]
         else:
             total, memory_length = (ops.shape(cache[part][0]["value"])[2] for part in ("self", "cross"))
         x = inputs
@@ -210,6 +221,9 @@ class TransformerDecoder(keras.layers.Layer):
             "self": [block.self_attention.make_cache(batch_size, length) for block in self.blocks],
             "cross": [block.cross_attention.make_cache(memory=memory, positions=shared) for block in self.blocks],
         }
+
+    def compute_output_shape(self, inputs_shape, memory_shape=None):
+        return tuple(inputs_shape)
 
     def get_config(self):
         return {

@@ -5,6 +5,7 @@ import keras
 from keras_posenc.encodings.registry import PACKAGE
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.residual import ResidualBlock
+from keras_posenc.layers.stack import check_start
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -19,9 +20,10 @@ class TransformerDecoderBlock(ResidualBlock):
     Call arguments:
         inputs: `(batch, length, hidden_dim)`.
         memory: `(batch, memory length, width)`, what cross-attention looks at; not needed with a cache.
-        padding_mask, memory_mask: boolean or 0/1, `(batch, length)` and `(batch, memory length)`.
+        padding_mask, memory_mask: boolean or 0/1, `(batch, length)`, with a cache `(batch, cache length)`, and
+            `(batch, memory length)`.
         positions, cross_positions: shared encodings, for a block without its own.
-        start_index: absolute position of the first input.
+        start_index: absolute position of the first input, with a cache.
         cache: `(self cache, cross cache)`; the updated self cache is returned as the last output.
         return_intermediates: also return a dict of `attention`, `values`, `cross_attention`, `cross_values`.
     """
@@ -70,7 +72,7 @@ class TransformerDecoderBlock(ResidualBlock):
             position=position,
             max_length=self.max_length,
             share_heads=self.share_heads,
-            kernel_initializer=self._initializer(),
+            kernel_initializer=self._initializer(name),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -96,6 +98,7 @@ class TransformerDecoderBlock(ResidualBlock):
         return_intermediates=False,
         training=None,
     ):
+        check_start(start_index, cache)
         given = dict(
             training=training,
             start_index=start_index,

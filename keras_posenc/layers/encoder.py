@@ -4,14 +4,22 @@ import keras
 
 from keras_posenc.encodings.base import Positions
 from keras_posenc.encodings.registry import PACKAGE, get_class, split
-from keras_posenc.encodings.segment import SegmentBias
+from keras_posenc.encodings.segment import SegmentBias, as_pair
 from keras_posenc.layers.blocks import TransformerBlock
-from keras_posenc.layers.stack import SHARING, check_options, make_encoding, project_for
+from keras_posenc.layers.stack import (
+    SHARING,
+    check_extrapolate,
+    check_options,
+    check_start,
+    make_encoding,
+    project_for,
+)
 from keras_posenc.utils import checks
+from keras_posenc.utils.outputs import TracedOutputs
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
-class TransformerEncoder(keras.layers.Layer):
+class TransformerEncoder(TracedOutputs, keras.layers.Layer):
     """Blocks with one way of knowing positions.
 
     Sharing is composition. With `"none"` every block owns an encoding with parameters for every head; with `"head"`
@@ -25,7 +33,8 @@ class TransformerEncoder(keras.layers.Layer):
         num_layers, num_heads, hidden_dim, intermediate_dim: sizes.
         position: name of an encoding or several joined by `+`, e.g. `"diet_abs"`, `"learned+tisa"`, `"none"`. Those
             that enter at the input are added to the inputs here; the others go into the blocks.
-        position_options: dict of their options, e.g. `{"rank": 128}`.
+        position_options: dict of their options, e.g. `{"rank": 128}`. With `causal`, an encoding with an option
+            `bidirectional` is made with `bidirectional=False`, unless this says otherwise.
         sharing: `"none"`, `"head"` or `"layer"`.
         max_length: number of positions, for encodings that need to know.
         extrapolate: `"error"`, `"clip"` or `"interpolate"`, for positions beyond `max_length`.
@@ -40,10 +49,11 @@ class TransformerEncoder(keras.layers.Layer):
 
     Call arguments:
         inputs: `(batch, length, embedding_dim or hidden_dim)` token embeddings.
-        padding_mask: boolean or 0/1 `(batch, length)`.
-        segment_ids: int `(batch, length)`, if the encoder has segments.
+        padding_mask: boolean or 0/1 `(batch, length)`, with a cache `(batch, cache length)`.
+        segment_ids: int `(batch, length)`, if the encoder has segments; with a cache a pair, see `PositionalAttention`.
         start_index: absolute position of the first input, with a cache.
-        cache: list of one cache per layer, from `make_cache`; the updated list is returned as the last output.
+        cache: list of one cache per layer, from `make_cache`, for a causal encoder; the updated list is returned as the
+            last output.
         return_intermediates: also return a dict of lists, an entry per layer: `hidden_states` (with the input of the
             first block before them), `attention`, `values`.
 
@@ -94,6 +104,7 @@ class TransformerEncoder(keras.layers.Layer):
         self.norm_first, self.epsilon, self.causal = bool(norm_first), epsilon, bool(causal)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
+        check_extrapolate(self)
         at_input, in_attention = split(position)
         check_options(self.position_options, at_input + in_attention)
         self._check_compressed(in_attention)
@@ -155,7 +166,10 @@ class TransformerEncoder(keras.layers.Layer):
         return self.segment_biases[0] if self.sharing == "layer" and self.segment_biases else None
 
     def _make(self, names):
-        return make_encoding(self, names, **({} if self.num_keys is None else {"num_keys": self.num_keys}))
+        own = {} if self.num_keys is None else {"num_keys": self.num_keys}
+        if self.causal:
+            own["bidirectional"] = False
+        return make_encoding(self, names, **own)
 
     def _check_compressed(self, names):
         compressing = [name for name in names if getattr(get_class(name), "compresses_keys", False)]
@@ -212,8 +226,7 @@ class TransformerEncoder(keras.layers.Layer):
         return_intermediates=False,
         training=None,
     ):
-        if cache is None and not (isinstance(start_index, int) and start_index == 0):
-            raise ValueError("Without a cache the inputs are the whole sequence: `start_index` goes with a `cache`.")
+        check_start(start_index, cache)
         x = inputs
         total = self._total_length(x, start_index, cache)
         for encoding in self.input_positions:
@@ -247,9 +260,14 @@ class TransformerEncoder(keras.layers.Layer):
         """
         length, total = keras.ops.shape(x)[1], self._total_length(x, start_index, cache)
         given = {"padding_mask": padding_mask, "training": training}
-        if self.num_segments is not None:
-            if segment_ids is None:
-                raise ValueError(f"'{self.name}' has num_segments={self.num_segments}; pass `segment_ids`.")
+        if (self.num_segments is None) != (segment_ids is None):
+            remedy = "construct it with `num_segments`" if self.num_segments is None else "pass `segment_ids`"
+            raise ValueError(
+                f"'{self.name}' has num_segments={self.num_segments} and was given "
+                f"{'no' if segment_ids is None else 'some'} `segment_ids`: {remedy}."
+            )
+        if segment_ids is not None:
+            as_pair(segment_ids, cached=cache is not None)
             if not self.segment_biases:
                 given["segment_ids"] = segment_ids
         handed = self.handed_positions(length, total, start_index, segment_ids, training)
@@ -289,7 +307,7 @@ class TransformerEncoder(keras.layers.Layer):
         if self.segment_biases and not handed:
             handed = [Positions(self.blocks[0].attention.position, {}) for _ in self.segment_biases]
         for positions, segment_bias in zip(handed, self.segment_biases):
-            positions.segment_bias = segment_bias(segment_ids)
+            positions.segment_bias = segment_bias(*as_pair(segment_ids))
         return handed
 
     def make_cache(self, batch_size, length):
@@ -307,6 +325,9 @@ class TransformerEncoder(keras.layers.Layer):
         from keras_posenc.folding import unfold_positions
 
         unfold_positions(self)
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], self.hidden_dim)
 
     def get_config(self):
         return {

@@ -24,7 +24,8 @@ class LinformerAttention(PositionalAttention):
         share_projections: `E` and `F` are one matrix (the paper's key-value sharing).
         position: `None`, or a `DietAbsLin` (what `DietAbsLinformerAttention` uses).
 
-    Call arguments are those of `PositionalAttention`; `attention_mask` is a padding mask `(batch, keys)`.
+    Call arguments are those of `PositionalAttention` but for `position_bias`, `start_index` and `update_cache`;
+    `attention_mask` is a padding mask `(batch, keys)`.
 
     Reference: Wang et al., 2020 (arXiv:2006.04768).
     """
@@ -121,6 +122,7 @@ class LinformerAttention(PositionalAttention):
             attention_mask=anything,
             return_attention_scores=return_attention_scores,
             training=training,
+            segment_ids=segment_ids,
             positions=positions,
             return_values=return_values,
         )

@@ -11,26 +11,32 @@ def check_mask(mask, name="attention_mask"):
     if mask is not None and "float" in keras.backend.standardize_dtype(mask.dtype):
         raise ValueError(
             f"`{name}` must be boolean or integer, with True or 1 where attention is allowed. Received: dtype="
-            f"{keras.backend.standardize_dtype(mask.dtype)}. An additive float mask such as (0, -1e9) must be "
-            "converted first, e.g. by `mask == 0`."
+            f"{keras.backend.standardize_dtype(mask.dtype)}. Convert it: `mask > 0` if it has 1.0 where attention is "
+            "allowed, `mask == 0` if it is added to scores, with 0.0 there."
         )
     return mask
 
 
-def as_four_dims(mask):
-    """`(batch, keys)`, `(batch, queries, keys)` or `(batch, heads, queries, keys)`, as the last of them."""
-    rank = len(mask.shape)
-    mask = ops.cast(mask, "bool")
-    if rank == 2:
-        return mask[:, None, None, :]
-    if rank == 3:
-        return mask[:, None, :, :]
-    if rank == 4:
-        return mask
-    raise ValueError(
-        "`attention_mask` must have shape (batch, keys), (batch, queries, keys) or (batch, heads, queries, keys). "
-        f"Received: shape={tuple(mask.shape)}"
+def as_four_dims(mask, batch=None, query_length=None, key_length=None):
+    """`(batch, keys)`, `(batch, queries, keys)` or `(batch, heads, queries, keys)`, as the last of them.
+
+    Sizes that are known are checked; there may be one text, or one query, for all.
+    """
+    shape = tuple(mask.shape)
+    allowed = {0: (1, batch), -1: (key_length,), -2: (1, query_length) if len(shape) > 2 else (None,)}
+    fits = len(shape) in (2, 3, 4) and all(
+        shape[axis] is None or not isinstance(sizes[-1], int) or shape[axis] in sizes for axis, sizes in allowed.items()
     )
+    if not fits:
+        raise ValueError(
+            "A mask must have shape (batch, keys), (batch, queries, keys) or (batch, heads, queries, keys), here with "
+            f"batch={batch}, queries={query_length}, keys={key_length}. Received: shape={shape}. Make a mask (queries, "
+            "keys) for all texts `mask[None]`."
+        )
+    mask = ops.cast(mask, "bool")
+    if len(shape) == 2:
+        return mask[:, None, None, :]
+    return mask[:, None, :, :] if len(shape) == 3 else mask
 
 
 def causal_mask(query_length, key_length, start_index=0):

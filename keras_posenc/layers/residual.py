@@ -2,10 +2,11 @@
 
 import keras
 
-from keras_posenc.utils import checks
+from keras_posenc.utils import checks, initializers
+from keras_posenc.utils.outputs import TracedOutputs
 
 
-class ResidualBlock(keras.layers.Layer):
+class ResidualBlock(TracedOutputs, keras.layers.Layer):
     """Sizes, a feed-forward network, and residual connections with layer normalisation; attention is a subclass's.
 
     Args: those of `TransformerBlock`.
@@ -25,6 +26,7 @@ class ResidualBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         name = type(self).__name__
         self.num_heads = checks.positive_int(name, "num_heads", num_heads)
         self.hidden_dim = checks.positive_int(name, "hidden_dim", hidden_dim)
@@ -47,15 +49,14 @@ class ResidualBlock(keras.layers.Layer):
 
     def _dense(self, name, width, activation=None):
         return keras.layers.Dense(
-            width, activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name
+            width, activation, kernel_initializer=self._initializer(name), dtype=self.dtype_policy, name=name
         )
 
     def _norm(self, name):
         return keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
-    def _initializer(self):
-        """A copy: one object would give all kernels of a shape the same values."""
-        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
+    def _initializer(self, name):
+        return initializers.copy_for(name, self.kernel_initializer)
 
     def _build_feed_forward(self, inputs_shape):
         self.intermediate.build(inputs_shape)
@@ -71,6 +72,9 @@ class ResidualBlock(keras.layers.Layer):
         if self.dropout_layer is not None:
             update = self.dropout_layer(update, training=training)
         return x + update if self.norm_first else norm(x + update)
+
+    def compute_output_shape(self, inputs_shape, memory_shape=None):
+        return tuple(inputs_shape)
 
     def get_config(self):
         return {

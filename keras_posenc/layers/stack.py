@@ -1,6 +1,8 @@
 """How a stack of blocks, encoder or decoder, makes the encodings that it owns or puts into its blocks."""
 
 from keras_posenc.encodings.registry import create, get_class, options
+from keras_posenc.utils import checks
+from keras_posenc.utils.rows import EXTRAPOLATIONS
 
 SHARING = ("none", "head", "layer")
 
@@ -21,10 +23,22 @@ def make_encoding(stack, names, **own):
         common["key_dim"] = stack.hidden_dim // stack.num_heads
     if stack.sharing == "head":
         common["share_heads"] = True
-    if stack.extrapolate is not None and all(stack.extrapolate in get_class(name).extrapolations for name in names):
+    if stack.extrapolate is not None and any(stack.extrapolate in get_class(name).extrapolations for name in names):
         common["extrapolate"] = stack.extrapolate
     chosen = {option: value for option, value in {**own, **stack.position_options}.items() if option in taken}
     return create("+".join(names), chosen, **common)
+
+
+def check_extrapolate(stack):
+    """Refuses names that mean nothing. Encodings that need no way beyond `max_length` take no notice of it."""
+    if stack.extrapolate is not None:
+        checks.one_of(type(stack).__name__, "extrapolate", stack.extrapolate, EXTRAPOLATIONS)
+
+
+def check_start(start_index, cache):
+    """Without a cache, inputs are the whole sequence."""
+    if cache is None and checks.static_int(start_index) != 0:
+        raise ValueError("Without a cache the inputs are the whole sequence: `start_index` goes with a `cache`.")
 
 
 def check_options(given, names):

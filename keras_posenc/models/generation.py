@@ -349,12 +349,13 @@ def _fill(x, axis, size, value):
 
 def _check_options(model, method, bos_id, eos_id, beam_size, length_penalty, temperature, top_k, top_p, return_all):
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
-        if not 0 <= token < model.vocab_size:
+        if not isinstance(token, (int, np.integer)) or not 0 <= token < model.vocab_size:
             raise ValueError(
-                f"generate: `{name}` must be a token below vocab_size={model.vocab_size}. Received: {name}={token!r}"
+                f"generate: `{name}` must be a token, an integer below vocab_size={model.vocab_size}. Received: "
+                f"{name}={token!r}"
             )
     checks.positive_int("generate", "beam_size", beam_size)
-    if length_penalty < 0:
+    if not length_penalty >= 0:
         raise ValueError(f"generate: `length_penalty` must be 0 or more. Received: length_penalty={length_penalty!r}")
     if not temperature > 0:
         raise ValueError(

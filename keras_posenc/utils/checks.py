@@ -11,6 +11,12 @@ def positive_int(owner, name, value):
     return int(value)
 
 
+def positive(owner, name, value):
+    if not (isinstance(value, (int, float, np.number)) and 0 < value < float("inf")):
+        raise ValueError(f"{owner}: `{name}` must be a number above 0. Received: {name}={value!r}")
+    return float(value)
+
+
 def one_of(owner, name, value, allowed):
     if value not in allowed:
         raise ValueError(
@@ -46,8 +52,8 @@ def at_most(value, limit, message, then=None):
     """Raises `ValueError(message(value))` if `value > limit`: now if it is known, else when the graph runs.
 
     A length that is dynamic in a TensorFlow graph becomes an assertion of that graph, and the tensor returned (`then`,
-    by default the value) waits for it, so that nothing computed from it can fail first and say less. Under XLA shapes
-    are static: the check is made while tracing, or an out-of-range slice is a compile error.
+    by default the value) waits for it, so that nothing computed from it can fail first and say less. XLA leaves out
+    assertions: there lengths are static, and checked while tracing, but a position that is computed is not.
     """
     then = value if then is None else then
     known = static_int(value)
@@ -60,3 +66,19 @@ def at_most(value, limit, message, then=None):
         with tf.control_dependencies([tf.debugging.Assert(value <= limit, [message("more"), value])]):
             then = tf.identity(then)
     return then
+
+
+def below(values, limit, message):
+    """Raises `ValueError(message(bad))` for integers not in `[0, limit)`, now or when the graph runs, as `at_most`."""
+    known = concrete(values)
+    if known is not None:
+        bad = known[(known < 0) | (known >= limit)]
+        if bad.size:
+            raise ValueError(message(bad.ravel()[0]))
+    elif keras.backend.backend() == "tensorflow" and not isinstance(values, keras.KerasTensor):
+        import tensorflow as tf
+
+        fits = tf.reduce_all((values >= 0) & (values < limit))
+        with tf.control_dependencies([tf.debugging.Assert(fits, [message("given"), values])]):
+            values = tf.identity(values)
+    return values

@@ -264,6 +264,13 @@ def test_a_mask_of_the_wrong_rank_is_refused():
         effective_attention(np.ones((2, 5, 5)), np.ones((2, 5, 4)), np.ones((2, 1, 5)))
 
 
+@pytest.mark.parametrize("shape", [(2, 4), (3, 5), (1, 5)])
+def test_a_mask_of_other_tokens_is_refused(shape, rng):
+    attention, values = rng.random((2, 3, 5, 5), "float32"), rng.random((2, 3, 5, 4), "float32")
+    with pytest.raises(ValueError, match=r"\(2, 5\) for these values"):
+        effective_attention(attention, values, np.ones(shape))
+
+
 def test_maps_are_drawn_without_padding_and_centred_at_zero(rng):
     raw, signed = softmax(rng, 2, 3, 6, 6), rng.normal(size=(2, 3, 6, 6))
     figure = plots.plot_maps(list("abcd"), raw[0, 0], signed[0, 0], -signed[0, 0])

@@ -205,6 +205,25 @@ def test_hidden_to_hidden_undoes_single_layers(data, rotation):
         probe.hidden_to_hidden(("naive",))
 
 
+def test_layers_that_are_not_there(data):
+    x, sentences = data
+    probe = Identifiability(x, [x, -x], sentences)
+    for experiment, name in (
+        (probe.identify, "layers"),
+        (probe.cross_layer, "layers"),
+        (probe.cross_layer, "tested"),
+        (probe.neighbours, "layers"),
+    ):
+        for wrong in ([-1], [3], [1.5], []):
+            with pytest.raises(ValueError, match=f"`{name}` must be a list of integers from 0 to 2. Received"):
+                experiment(**{name: wrong})
+    for wrong in ([(1, -1)], [(3, 0)]):
+        with pytest.raises(ValueError, match="`pairs` must be"):
+            probe.hidden_to_hidden(pairs=wrong)
+    chosen = probe.identify(("naive",), layers=np.array([1, 2]))
+    assert rates(chosen) == rates(probe.hidden_to_hidden(("naive",), pairs=np.array([(1, 0), (2, 0)])))
+
+
 def test_neighbours_that_the_embedding_holds_are_recovered(rng):
     sentences = np.repeat(np.arange(60), 9)
     x = rng.normal(size=(540, 8)).astype("float32")

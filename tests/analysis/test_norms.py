@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_posenc.analysis import norms
-from keras_posenc.models import Bert
+from keras_posenc.models import Bert, Classifier
 
 
 @pytest.fixture
@@ -53,6 +53,12 @@ def test_shared_layers_repeat_their_kernel():
     kernels = ops.convert_to_numpy(norms.output_kernels(model))
     assert kernels.shape == (3, 2, 4, 8)
     np.testing.assert_array_equal(kernels[0], kernels[2])
+
+
+def test_kernels_of_a_model_with_a_head():
+    model = Classifier(Bert(50, 2, 2, 8, 8), 3)
+    model.build()
+    np.testing.assert_array_equal(norms.output_kernels(model), norms.output_kernels(model.backbone))
 
 
 def test_kernels_of_other_heads_are_refused():

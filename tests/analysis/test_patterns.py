@@ -172,6 +172,14 @@ def test_labels_of_the_user_are_learned_and_the_seed_decides():
     np.testing.assert_allclose(one.probabilities(maps[:4]), two.probabilities(maps[:4]), atol=1e-4)
 
 
+def test_held_out_maps_of_the_user_are_spread():
+    """Labels may come text by text: the first of them are not like the others."""
+    np.testing.assert_array_equal(patterns._held_out(20, 0.2, "labelled"), [2, 7, 12, 17])
+    counts = [len(patterns._held_out(number, 0.2, "labelled")) for number in range(9)]
+    assert counts == [0, 0, 1, 1, 1, 1, 1, 1, 2]
+    assert len(patterns._held_out(5, 0.0, "labelled")) == 0 and len(patterns._held_out(2, 0.9, "labelled")) == 1
+
+
 def test_labelled_maps_are_checked():
     good = np.eye(9)[None]
     with pytest.raises(ValueError, match="Received: 'stripes'"):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -94,6 +95,19 @@ def test_killed_and_started_again_it_gives_the_same(folders, tmp_path):
         assert rows[0] == rows[1], name
 
 
+@pytest.mark.integration
+def test_damaged_hidden_states_are_computed_again(folders, tmp_path):
+    given = arguments(folders, tmp_path / "out", "--analyses", "identifiability")
+    main(given)
+    rows = read(tmp_path / "out" / "tables" / "identify.csv")
+    path = sorted((tmp_path / "out" / "work" / "hidden").iterdir())[3]
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(SystemExit, match="damaged .* start again"):
+        main(given)
+    main(given)
+    assert path.is_file() and read(tmp_path / "out" / "tables" / "identify.csv") == rows
+
+
 def read(path):
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
@@ -152,3 +166,30 @@ def test_the_runner_gives_what_the_model_computes(folders, rng):
         effective = effective_attention(attention, values, inputs["padding_mask"])
         np.testing.assert_allclose(found.effective[:, layer], effective, atol=1e-5)
     np.testing.assert_allclose(found.hidden_states[:, -1], expected["sequence_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize(("position", "warned"), [("shaw", 1), ("rotary+shaw", 1), ("learned", 0), ("diet_rel", 0)])
+def test_positions_in_the_values_are_told(position, warned, rng):
+    """Shaw's query i weighs V_j + R[j - i]: the output without null attention is A V, not all of A (V + R)."""
+    model = models.Bert(20, 1, 2, 8, 8, max_length=16, position=position)
+    model.build()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = Runner(model)({"token_ids": rng.integers(0, 20, (1, 12))})
+    assert len([w for w in caught if "added to the values" in str(w.message)]) == warned
+    np.testing.assert_allclose(found.effective @ found.values, found.attention @ found.values, atol=1e-5)
+
+
+@pytest.mark.integration
+def test_the_report_says_what_effective_attention_leaves_out(folders, tmp_path):
+    shaw = save(tmp_path / "shaw", position="shaw")
+    with pytest.warns(UserWarning, match="added to the values"):
+        main(arguments(folders, tmp_path / "out", "--checkpoint", str(shaw), "--analyses", "attention"))
+    assert "are also added to the values" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_runner_refuses_a_linformer():
+    model = models.Bert(20, 1, 2, 8, 8, max_length=16, num_keys=4)
+    model.build()
+    with pytest.raises(ValueError, match="Linformer are mixtures of tokens"):
+        Runner(model)

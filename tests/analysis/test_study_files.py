@@ -48,6 +48,17 @@ def test_unknown_column_is_named(tmp_path):
         read_texts(path, columns=["one", "three"])
     with pytest.raises(ValueError, match="by number or by name"):
         read_texts(path, columns=["1", "two"])
+    for columns in (["0"], ["1", "0"], [0]):
+        with pytest.raises(ValueError, match="numbers from 1"):
+            read_texts(path, columns=columns)
+
+
+def test_a_header_that_is_not_utf8_has_no_names(tmp_path):
+    path = write(tmp_path / "a.tsv", b"one\tzw\xf6lf\n1\t2\n")
+    with pytest.raises(ValueError, match=r"a.tsv, line 1: not UTF-8"):
+        read_texts(path, columns=["one"])
+    texts, _ = read_texts(path, columns=["2"], header=True)
+    assert [text.row for text in texts] == ["2"]
 
 
 def test_conllu_brings_its_tags(tmp_path):
@@ -77,12 +88,6 @@ def test_a_piece_comes_back_as_it_was(tmp_path):
     again = Store(tmp_path, {"seed": 0}).get("piece")
     np.testing.assert_array_equal(again["a"], piece["a"])
     assert again["b"] == [1, 2.5, "text", None, {"c": 3}] and again["d"].dtype == np.int8
-
-
-def test_pieces_are_made_once(tmp_path):
-    store, made = Store(tmp_path, {}), []
-    for _ in range(2):
-        assert store.make("x", lambda: made.append(1) or {"n": len(made)}) == {"n": 1}
 
 
 def test_another_study_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Models read from Hugging Face files compute what transformers computes."""
 
+import json
 import subprocess
 import sys
 
@@ -161,6 +162,40 @@ def test_other_positions_in_trained_layers(tmp_path, rng):
         for weight in block.attention.position.weights:
             weight.assign(np.zeros(weight.shape))
     close(model(given)["sequence_output"], tiny_hf.answer(theirs, given)["last_hidden_state"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_without_content_leave_queries_and_keys_out(kind, tmp_path):
+    folder = tiny_hf.save(tiny_hf.model(kind), tmp_path / "m")
+    with pytest.warns(UserWarning, match="fresh"):
+        found = checkpoints.load(folder, position="learned+synthesizer")
+    assert found.fresh and all("synthesizer" in path for path in found.fresh)
+    assert found.model.encoder.blocks[0].attention.query_dense is None
+
+
+@pytest.mark.parametrize(("kind", "head"), [("bert", 0.4), ("bert", None), ("albert", 0.4)])
+def test_dropout_is_that_of_the_config(kind, head, tmp_path):
+    key = {"bert": "classifier_dropout", "albert": "classifier_dropout_prob"}[kind]
+    theirs = tiny_hf.model(kind, "ForTokenClassification", **{key: head}, hidden_dropout_prob=0.2)
+    folder = tiny_hf.save(theirs, tmp_path / "m")
+    model = checkpoints.load(folder).model
+    assert model.dropout == theirs.dropout.p == (0.2 if head is None else head)
+    assert model.backbone.encoder.dropout == 0.2
+    assert checkpoints.load(folder, dropout=0.3).model.dropout == 0.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropout_that_the_config_does_not_tell_is_that_of_transformers(kind, tmp_path):
+    theirs = tiny_hf.model(kind, "ForSequenceClassification")
+    folder = tiny_hf.save(theirs, tmp_path / "m")
+    file = folder / "config.json"
+    kept = {name: value for name, value in json.loads(file.read_text()).items() if "dropout" not in name}
+    file.write_text(json.dumps(kept))
+    model = checkpoints.load(folder).model
+    encoder = model.backbone.encoder
+    assert encoder.dropout == theirs.config.hidden_dropout_prob
+    assert encoder.attention_dropout == theirs.config.attention_probs_dropout_prob
+    assert model.dropout == theirs.dropout.p
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_posenc
 from keras_posenc import checkpoints
@@ -126,6 +127,74 @@ def test_overrides(tmp_path, rng):
     assert found(given)["sequence_output"].dtype == "bfloat16"
 
 
+@pytest.mark.parametrize("task", [None, "classify"])
+def test_another_number_of_classes_is_a_fresh_head(task, tmp_path, rng):
+    model, given = Classifier(encoder(), 3), inputs(rng)
+    model.build()
+    checkpoints.save(randomized(model), tmp_path / "m")
+    same(checkpoints.load(tmp_path / "m", task, num_classes=3).model(given), model(given))
+    with pytest.warns(UserWarning, match="2 weights are fresh"):
+        found = checkpoints.load(tmp_path / "m", task, num_classes=5).model
+    assert found(given)["logits"].shape == (2, 5)
+    same(found.backbone(given), model.backbone(given))
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "message"),
+    [
+        (lambda b: b, None, "goes with a task"),
+        (MaskedLM, None, "'masked_lm' takes no `num_classes`"),
+        (lambda b: Classifier(b, 1), None, "'regress' takes no `num_classes`"),
+        (lambda b: Classifier(b, 3), "backbone", "goes with a task"),
+    ],
+)
+def test_classes_of_what_has_none(head, task, message, tmp_path):
+    model = head(encoder())
+    model.build()
+    checkpoints.save(model, tmp_path / "m")
+    with pytest.raises(ValueError, match=message):
+        checkpoints.load(tmp_path / "m", task, num_classes=4)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(tie_layers=True), dict(sharing="layer")], ids=str)
+def test_other_positions_in_trained_layers(options, tmp_path, rng):
+    """As from Hugging Face: `"learned+tisa"` adds TISA to what is stored, `"tisa"` takes its place; zeros are none."""
+    model, given = MaskedLM(encoder(**options)), inputs(rng)
+    model.build()
+    checkpoints.save(randomized(model), tmp_path / "m")
+    found = {}
+    for position in ("learned+tisa", "tisa"):
+        with pytest.warns(UserWarning, match="fresh"):
+            found[position] = checkpoints.load(tmp_path / "m", position=position)
+        assert len(found[position].fresh) == 3 * (1 if options.get("sharing") else 2)
+        assert all("/tisa/" in path for path in found[position].fresh)
+        for weight in found[position].model.weights:
+            if "/tisa/" in weight.path:
+                weight.assign(np.zeros(weight.shape))
+    same(found["learned+tisa"].model(given), model(given))
+    model.backbone.encoder.input_positions[0].table.assign(np.zeros((10, 8)))
+    same(found["tisa"].model(given), model(given))
+
+
+def test_stored_positions_among_others_keep_their_options_and_weights(tmp_path):
+    model = encoder("diet_abs", position_options={"rank": 3}, segments="none")
+    checkpoints.save(model, tmp_path / "m")
+    with pytest.warns(UserWarning, match="1 weights are fresh"):
+        found = checkpoints.load(tmp_path / "m", position="learned+diet_abs").model
+    ours, theirs = (m.encoder.blocks[1].attention.position.weights[0] for m in (found, model))
+    np.testing.assert_array_equal(ours, theirs)
+    with pytest.warns(UserWarning, match="fresh.*segment_embedding"):
+        checkpoints.load(tmp_path / "m", segments="input", position="none")
+    assert checkpoints.load(tmp_path / "m", position="diet_abs", position_options={"rank": 3}).fresh == ()
+
+
+def test_sizes_cannot_be_changed(tmp_path):
+    checkpoints.save(encoder(), tmp_path / "m")
+    with pytest.raises(ValueError, match=r"sizes of .* Received: max_length, num_heads. .*extrapolate='clip'"):
+        checkpoints.load(tmp_path / "m", max_length=20, num_heads=4)
+    assert checkpoints.load(tmp_path / "m", max_length=10).fresh == ()
+
+
 def test_with_a_tokenizer(tmp_path):
     pytest.importorskip("keras_hub")
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "dog", "##s"]
@@ -197,6 +266,23 @@ def test_a_save_that_fails_leaves_nothing(tmp_path, rng):
         checkpoints.save(encoder("tisa"), tmp_path / "m", Broken(), overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     same(checkpoints.load(tmp_path / "m").model(given), model(given))
+
+
+def test_folders_behind_a_uri(rng):
+    """In TensorFlow's file system in memory, as on `gs://`."""
+    uri, given = "ram://own_folder/model", inputs(rng)
+    model, other = encoder("tisa"), encoder("alibi")
+    checkpoints.save(model, uri)
+    same(checkpoints.load(uri).model(given), model(given))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        checkpoints.save(other, uri)
+    checkpoints.save(other, uri, overwrite=True)
+    same(checkpoints.load(f"{uri}/").model(given), other(given))
+    tf.io.gfile.remove(f"{uri}/keras_posenc.json")
+    with pytest.raises(FileExistsError, match="not written by `save`"):
+        checkpoints.save(model, uri, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="ram://own_folder/other"):
+        checkpoints.load("ram://own_folder/other")
 
 
 def test_what_cannot_be_saved(tmp_path):

@@ -139,6 +139,16 @@ def test_tokenizer_json_alone(vocabulary, tmp_path):
         )
 
 
+def test_ids_with_gaps_are_refused(vocabulary, tmp_path):
+    """Numbered by their order, the pieces behind a gap would have the embeddings of others."""
+    theirs(vocabulary).save_pretrained(tmp_path)
+    whole = json.loads((tmp_path / "tokenizer.json").read_text())
+    del whole["model"]["vocab"][vocabulary[7]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    with pytest.raises(ValueError, match=r"must be 0 to \d+. Missing: 7. Put a vocab.txt"):
+        tokenizer.load_tokenizer(tmp_path)
+
+
 def test_case_is_guessed_from_the_vocabulary_alone(vocabulary, tmp_path):
     lowered = [piece for piece in vocabulary if piece in SPECIAL or piece == piece.lower()]
     for pieces, lowercase in ((vocabulary, False), (lowered, True)):

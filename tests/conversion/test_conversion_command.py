@@ -5,8 +5,9 @@ import pytest
 from conversion_models import make
 
 from keras_posenc import checkpoints
-from keras_posenc.conversion import to_tisa, toeplitz_r2
+from keras_posenc.conversion import study, to_tisa, toeplitz_r2
 from keras_posenc.conversion.__main__ import main, parse
+from keras_posenc.conversion.report import ConversionReport
 
 WORDS = "the a cat dog bird sees hears finds big small red old house tree".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"##{i}" for i in range(11))]
@@ -59,6 +60,22 @@ def test_sentences_without_positions_do_not_know_order(folder, tmp_path):
     for row in rows:
         assert row["without positions"]["shuffled"] == pytest.approx(1, abs=1e-5)
         assert row["original"]["same"] == pytest.approx(1, abs=1e-5) and row["original"]["shuffled"] < 1
+
+
+def test_files_are_json_where_there_are_no_positions_to_explain(tmp_path):
+    """A head without positional scores, to which a conversion added some: R^2 is minus infinity."""
+    change = dict.fromkeys(("cosine", "relative_error", "loss", "loss_original"), 0.5)
+    change |= {f"{name}_without_positions": 0.5 for name in ("cosine", "relative_error", "loss")}
+    report = ConversionReport("x", 4, np.array([[-np.inf, 1.0]]), np.zeros((1, 2)), 1, 1, 1, 1, change)
+    toeplitz = dict.fromkeys(("r2", "r2_off_diagonal", "random", "random_off_diagonal"), 1.0)
+    settings = {"length": 4, "compared": 1, "calibrated_on": 0}
+    study.write(study.Study([], {"t5": report}, {}, toeplitz, [], settings), tmp_path)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    found = json.loads((tmp_path / "results.json").read_text(), parse_constant=refuse)["conversions"]["t5"]
+    assert found["r2"] == [[None, 1.0]] and found["share"] is None and found["error"] is None
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,11 @@ def test_heads_count_by_their_positional_score():
     assert report.share == pytest.approx(0.75) and report.error == pytest.approx(0.5)
 
 
+def test_a_share_of_no_score_is_no_number():
+    report = ConversionReport("x", 4, np.array([[1.0, -np.inf]]), np.zeros((1, 2)), 1, 1, 1, 1)
+    assert np.isnan(report.share) and np.isnan(report.error) and np.isnan(report.r2_by_layer).all()
+
+
 def test_refusals(rng):
     with pytest.raises(ValueError, match="TISA already"):
         to_tisa(make("tisa"), mode="supplement", verbose=False)

@@ -33,6 +33,15 @@ def test_old_lengths_are_unchanged_and_longer_ones_run(rng, position, method):
     assert result.shape[1] == LONGER and np.isfinite(result).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*not to be trusted")
+@pytest.mark.parametrize("position", ["rotary", "rotary+tisa"])
+def test_dynamic_scaling_counts_from_the_trained_length(rng, position):
+    """The model took longer inputs before: their base, and their outputs, stay."""
+    model = make(position, position_options={"scaling": "dynamic"})
+    tokens = inputs(rng, length=LONGER - 2)
+    np.testing.assert_array_equal(output(extend_length(model, LONGER), tokens), output(model, tokens))
+
+
 @pytest.mark.parametrize("position", EXTENDABLE)
 def test_where_it_cannot_be_expected_to_work_there_is_a_warning(position):
     with warnings.catch_warnings(record=True) as caught:

@@ -15,7 +15,7 @@ from keras_posenc.analysis.attribution_summary import (
 )
 from keras_posenc.analysis.identifiability import CrossLayerRates, Identifiability
 from keras_posenc.analysis.norms import attention_norms, output_kernels
-from keras_posenc.analysis.running import Runner, batches, select
+from keras_posenc.analysis.running import Runner, batches, check_keys, select
 from keras_posenc.analysis.similarity import CorrelationByLength, SimilarityOfModels
 from keras_posenc.analysis.study.store import Pieces
 from keras_posenc.analysis.token_types import SEP, TYPES, AttentionByType, stack_types, token_types
@@ -58,6 +58,11 @@ class Options:
     seed: int = 0
 
 
+def _hidden(index):
+    """Name of the piece with the hidden states of a text."""
+    return f"hidden/{index:06d}"
+
+
 class Study:
     """Runs the analyses of a model, each of which is one method that returns results.
 
@@ -77,11 +82,7 @@ class Study:
         self.model, self.second, self.options, self.store, self.progress = model, second, options, store, progress
         self.inputs, self.tokens = inputs, tokens
         self.labelled = labelled
-        if get_backbone(model).encoder.num_keys is not None:
-            raise ValueError(
-                "The keys of a Linformer are mixtures of tokens: its attention maps have no tokens to name and cannot "
-                "be studied by this command."
-            )
+        check_keys(model)
         self.batches = batches(inputs)
         self.chunks = [self.batches[begin : begin + CHUNK] for begin in range(0, len(self.batches), CHUNK)]
         self.types, self.untagged = self._types(tags)
@@ -152,12 +153,16 @@ class Study:
             sums["patterns"] = patterns.PatternCounts()
         return sums
 
-    def _chunked(self, name, chunks, make, add):
-        """Sums over all chunks: `make()` gives a dict of empty ones, `add(sums, indices)` adds a batch to them."""
+    def _chunked(self, name, chunks, make, add, beside=lambda indices: ()):
+        """Sums over all chunks: `make()` gives a dict of empty ones, `add(sums, indices)` adds a batch to them.
+
+        `beside(indices)` names the pieces that `add` stores itself, without which a chunk is not done.
+        """
         total = make()
         for number, chunk in enumerate(chunks):
             piece = f"{name}-{number:04d}"
-            if not self.store.has(piece):
+            needed = [piece, *(each for indices in chunk for each in beside(indices))]
+            if not all(map(self.store.has, needed)):
                 sums = make()
                 for indices in chunk:
                     add(sums, indices)
@@ -170,7 +175,7 @@ class Study:
 
     def _maps(self, classifier, asked):
         chosen = set(self.sample(self.options.identified).tolist()) if "identifiability" in asked else set()
-        kernels = output_kernels(get_backbone(self.model))
+        kernels = output_kernels(self.model)
 
         def add(sums, indices):
             batch = self.runner(select(self.inputs, indices), indices)
@@ -191,9 +196,12 @@ class Study:
                 sums["patterns"].add(raw, effective, self.options.task)
             for row, index in enumerate(indices):
                 if int(index) in chosen:
-                    self.store.put(f"hidden/{index:06d}", {"states": batch.hidden_states[row][:, mask[row]]})
+                    self.store.put(_hidden(index), {"states": batch.hidden_states[row][:, mask[row]]})
 
-        total = self._chunked("attention maps", self.chunks, lambda: self._sums(asked), add)
+        def beside(indices):
+            return [_hidden(index) for index in indices if int(index) in chosen]
+
+        total = self._chunked("attention maps", self.chunks, lambda: self._sums(asked), add, beside)
         found = {name: sums.result() for name, sums in total.items()}
         if classifier is not None:
             found["pattern_report"] = classifier.report
@@ -212,7 +220,7 @@ class Study:
 
     def _identifiability(self):
         chosen = self.sample(self.options.identified)
-        states = [self.store.get(f"hidden/{index:06d}")["states"] for index in chosen]
+        states = [self.store.get(_hidden(index))["states"] for index in chosen]
         sentences = np.repeat(np.arange(len(states)), [part.shape[1] for part in states])
         states = np.concatenate(states, axis=1)
         probe = Identifiability(states[0], states[1:], sentences, folds=self.options.folds, seed=self.options.seed)

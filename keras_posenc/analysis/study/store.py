@@ -67,12 +67,6 @@ class Store:
         np.savez(content, **arrays, **{TREE: np.array(tree)})
         self._write(self._path(name), content.getvalue())
 
-    def make(self, name, function):
-        """The piece of this name, made by `function()` if it is not there yet."""
-        if not self.has(name):
-            self.put(name, function())
-        return self.get(name)
-
     def _path(self, name):
         return self.work / f"{name}.npz"
 

@@ -3,6 +3,8 @@
 import csv
 import json
 
+from keras_posenc.utils.plain import plain
+
 
 def write_tables(found, folder):
     """`folder/<name>.csv` for each result that has `rows()`.
@@ -26,15 +28,5 @@ def write_csv(path, rows):
 
 
 def write_json(path, content):
-    """JSON that every reader takes: NaN, which JSON does not have, becomes null."""
-    path.write_text(json.dumps(_plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _plain(value):
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if value != value else value
+    """JSON that every reader takes: NaN and infinity, which JSON does not have, become null."""
+    path.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

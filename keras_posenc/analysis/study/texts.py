@@ -53,12 +53,19 @@ def read_texts(path, columns=None, header=False, limit=None):
     if ".conllu" in path.suffixes:
         return _read_conllu(path, limit)
     columns = list(columns or ())
-    names = [column for column in columns if not str(column).isdigit()]
+    names = [column for column in columns if not str(column).isdecimal()]
     if names and len(names) < len(columns):
         raise ValueError(f"Columns are given by number or by name, not both. Received: {columns}")
+    if not names and any(int(column) < 1 for column in columns):
+        raise ValueError(f"Columns are numbers from 1, or names. Received: {columns}")
     found, skipped, places = [], [], [int(column) - 1 for column in columns if not names]
     for number, line in lines(path):
         if isinstance(line, UnicodeDecodeError):
+            if number == 1 and names:
+                raise ValueError(
+                    f"{path}, line 1: not UTF-8 ({line.reason} at byte {line.start}), so there is no header to find "
+                    f"{', '.join(names)} in. Save the file as UTF-8, or give the columns by number."
+                )
             skipped.append(Skipped(number, f"not UTF-8: {line.reason} at byte {line.start}"))
             continue
         if number == 1 and (header or names):

@@ -1,0 +1,105 @@
+"""What a cache needs to be told, and what has none."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from subject import randomize
+
+from keras_posenc.layers import (
+    DietAbsAttention,
+    PositionalAttention,
+    TransformerBlock,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]], "int32")
+
+
+@pytest.fixture
+def x(rng):
+    return rng.normal(size=(2, 5, 12)).astype("float32")
+
+
+@pytest.mark.parametrize("sharing", ["none", "layer"])
+def test_segments_of_cached_keys_count(sharing, x):
+    encoder = TransformerEncoder(2, 3, 12, 16, "tisa", sharing=sharing, causal=True, num_segments=2)
+    whole = encoder(x, segment_ids=SEGMENTS)
+    randomize(encoder)
+    whole = encoder(x, segment_ids=SEGMENTS)
+    cache, outputs = encoder.make_cache(2, 5), []
+    for t in range(5):
+        given = dict(segment_ids=(SEGMENTS[:, t : t + 1], SEGMENTS), cache=cache, start_index=t)
+        output, cache = encoder(x[:, t : t + 1], **given)
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"as a pair.*\(batch, cache length\)"):
+        encoder(x[:, :1], segment_ids=SEGMENTS[:, :1], cache=cache)
+
+
+@pytest.mark.parametrize(("start", "tokens"), [(4, 1), (3, 2), (-1, 1)])
+def test_a_cache_holds_what_it_was_made_for(start, tokens, x):
+    layer = PositionalAttention(3, 4, position="alibi")
+    layer(x)
+    message = "negative" if start < 0 else "cache of 4 positions, but 5 are to be kept"
+    with pytest.raises(ValueError, match=message):
+        layer(x[:, :tokens], cache=layer.make_cache(2, 4), start_index=start)
+
+    @tf.function
+    def later(start):
+        return layer(x[:, :1], cache=layer.make_cache(2, 4), start_index=start)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cache of 4 positions"):
+        later(tf.constant(7))
+
+
+def test_a_mask_of_new_tokens_is_no_mask_of_the_cache():
+    embedded = keras.layers.Embedding(10, 12, mask_zero=True)(np.array([[3, 4]]))
+    layer = PositionalAttention(3, 4)
+    whole = layer(embedded, use_causal_mask=True)
+    with pytest.raises(ValueError, match=r"`attention_mask` of shape \(batch, cache length\)"):
+        layer(embedded, cache=layer.make_cache(1, 4))
+    with pytest.raises(ValueError, match="keys=4"):
+        layer(embedded, attention_mask=np.ones((1, 2), bool), cache=layer.make_cache(1, 4))
+    cached, _ = layer(embedded, attention_mask=np.ones((1, 4), bool), cache=layer.make_cache(1, 4))
+    np.testing.assert_allclose(cached, whole, atol=1e-6)
+
+
+def test_what_looks_ahead_has_no_cache(x):
+    encoder = TransformerEncoder(1, 3, 12, 16, "none")
+    encoder(x)
+    with pytest.raises(ValueError, match="causal=True"):
+        encoder(x, cache=encoder.make_cache(2, 5))
+
+
+@pytest.mark.parametrize("make", [TransformerBlock, TransformerEncoder, TransformerDecoder])
+def test_a_start_needs_a_cache(make, x):
+    layer = TransformerBlock(3, 16, 12) if make is TransformerBlock else make(1, 3, 12, 16, "tisa")
+    given = dict(memory=x) if make is TransformerDecoder else {}
+    layer(x, **given)
+    with pytest.raises(ValueError, match="`start_index` goes with a `cache`"):
+        layer(x, start_index=5, **given)
+
+
+def test_make_cache_says_what_it_needs(x):
+    with pytest.raises(ValueError, match="`batch_size` and `length`, or a `memory`"):
+        PositionalAttention(3, 4).make_cache()
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_compiled_loop_that_goes_too_far_gives_nan_and_not_the_last_position(folded, x):
+    layer = DietAbsAttention(3, 4, max_length=4)
+    layer(x[:, :4])
+    if folded:
+        layer.fold_positions(4)
+
+    @tf.function(jit_compile=True)
+    def last(steps):
+        def step(t, _):
+            return t + 1, layer(x[:, :1], x[:, :4], start_index=t)
+
+        return tf.while_loop(lambda t, _: t < steps, step, (0, tf.zeros((2, 1, 12))))[1]
+
+    assert np.isfinite(last(tf.constant(4))).all()
+    assert np.isnan(last(tf.constant(5))).all()

@@ -1,0 +1,73 @@
+"""Masks that Keras hands from layer to layer, and masks of shapes that mean something else."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_posenc import encodings
+from keras_posenc.layers import PositionalAttention, TransformerDecoder, TransformerEncoder
+
+IDS = np.array([[3, 4, 5, 6, 0, 0], [5, 6, 7, 0, 0, 0]])
+INPUT = [name for name in encodings.names() if "embed" in encodings.get_class(name).doors]
+
+
+def embed(width=12):
+    return keras.layers.Embedding(10, width, mask_zero=True)
+
+
+def test_attention_hands_the_mask_on_as_keras_does():
+    embedding = embed()
+    pooled = keras.layers.GlobalAveragePooling1D()
+    longer = np.concatenate([IDS, np.zeros((2, 3), int)], axis=1)
+    for attention in (PositionalAttention(3, 4), keras.layers.MultiHeadAttention(3, 4)):
+
+        def run(ids, attention=attention):
+            x = embedding(ids)
+            return pooled(attention(x, x))
+
+        np.testing.assert_allclose(run(IDS), run(longer), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["none", "tisa", *INPUT])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_encoder_takes_the_mask_of_its_embedding(name, layers):
+    embedding, encoder = embed(), TransformerEncoder(layers, 3, 12, 16, position=name, max_length=8)
+    implicit = encoder(embedding(IDS))
+    explicit = encoder(embedding(IDS).numpy(), padding_mask=IDS > 0)
+    np.testing.assert_allclose(implicit[IDS > 0], explicit[IDS > 0], atol=1e-5)
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(implicit), IDS > 0)
+
+
+@pytest.mark.parametrize("name", ["tisa", "sinusoidal"])
+def test_a_decoder_takes_the_masks_of_its_embeddings(name, rng):
+    """Padding before the text, which a causal mask does not hide."""
+    ids, embedding = IDS[:, ::-1].copy(), embed()
+    decoder, memory = TransformerDecoder(2, 3, 12, 16, position=name), embedding(IDS)
+    implicit = decoder(embedding(ids), memory)
+    explicit = decoder(embedding(ids).numpy(), memory.numpy(), padding_mask=ids > 0, memory_mask=IDS > 0)
+    np.testing.assert_allclose(implicit[ids > 0], explicit[ids > 0], atol=1e-5)
+
+
+def test_a_bias_is_no_sequence_and_has_no_mask():
+    bias = encodings.Tisa(2)(embed()(IDS))
+    assert keras.src.backend.get_keras_mask(bias) is None
+
+
+def test_a_mask_of_queries_and_keys_needs_a_batch_in_front(rng):
+    layer, x = PositionalAttention(3, 4), rng.normal(size=(1, 5, 12)).astype("float32")
+    lower = np.tril(np.ones((5, 5), bool))
+    with pytest.raises(ValueError, match=r"shape=\(5, 5\).*`mask\[None\]`"):
+        layer(x, attention_mask=lower)
+    np.testing.assert_allclose(layer(x, attention_mask=lower[None]), layer(x, use_causal_mask=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4), (2, 4, 5), (3, 5), (5,), (2, 1, 1, 1, 5)])
+def test_masks_of_other_sizes_are_refused(shape, rng):
+    x = rng.normal(size=(2, 5, 12)).astype("float32")
+    with pytest.raises(ValueError, match="A mask must have shape .* batch=2, queries=5, keys=5"):
+        PositionalAttention(3, 4)(x, attention_mask=np.ones(shape, bool))
+
+
+def test_float_masks_are_told_both_ways_to_convert_them():
+    with pytest.raises(ValueError, match="`mask > 0` .* `mask == 0`"):
+        PositionalAttention(3, 4)(np.ones((1, 2, 12), "float32"), attention_mask=np.ones((1, 2), "float32"))
