@@ -56,8 +56,8 @@ CONFIGS = {
         train=dict(steps=125_000, eval_every=20_000, steps_per_loop=500, **_DIET),
     ),
     "bert_small": Config(
-        "DIET's English recipe for one machine: BERT-small, text of some megabytes (not yet timed). The "
-        "learning rate is smaller with the batch.",
+        "DIET's English recipe for one machine: BERT-small, text of some megabytes. The learning rate is "
+        "smaller with the batch.",
         model="bert_small",
         length=128,
         vocabulary="word_pieces",
@@ -66,7 +66,7 @@ CONFIGS = {
         train=dict(steps=2000, batch=32, learning_rate=5e-4, warmup=0.05, eval_every=500),
     ),
     "bert_tiny": Config(
-        "The same for BERT-tiny (not yet timed).",
+        "The same for BERT-tiny.",
         model="bert_tiny",
         length=128,
         vocabulary="word_pieces",
@@ -75,7 +75,7 @@ CONFIGS = {
         train=dict(steps=3000, batch=32, learning_rate=1e-3, warmup=0.05, eval_every=500),
     ),
     "word_order": Config(
-        "BERT-tiny on --task=word_order, the text of the benchmark that is made by code (not yet timed).",
+        "BERT-tiny on --task=word_order, the text of the benchmark that is made by code.",
         model="bert_tiny",
         length=64,
         vocabulary="word_pieces",

@@ -4,13 +4,14 @@
     python -m training.cross_lingual --task=mlqa --data_dir=data --init_run=runs/xquad --output=runs/mlqa
 
 MultiNLI to XNLI, SQuAD 1.1 to XQuAD, MLQA and TyDi QA's gold passages, as in XTREME. Trains once for each learning rate
-and seed, chooses checkpoints on the dev set of the training task, and evaluates the runs of the best learning rate in
+and seed, chooses checkpoints on the dev set of the training task (found in `--data_dir`, or named by `--dev_file`) or
+else on the benchmark's own in English, never on what is reported, and evaluates the runs of the best learning rate in
 each language. Reported are the medians over the seeds and their average over the languages. Killed and started again,
 it goes on where it stopped.
 """
 
-import copy
 import dataclasses
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -21,9 +22,9 @@ from keras_posenc import checkpoints
 from keras_posenc.checkpoints import folder as folders
 from keras_posenc.utils.binary import start
 from training import engine, languages, model_flags, resuming, sweep
-from training.data.cross_lingual import BENCHMARKS, Source
+from training.data.cross_lingual import BENCHMARKS, MLQA_RULES, Source
 from training.engine import flags as train_flags
-from training.engine.strategy import is_chief
+from training.engine.strategy import is_chief, wait_for_all
 from training.metrics import glue as glue_metrics
 from training.tasks.classify import Classify
 from training.tasks.models import ModelSource
@@ -74,6 +75,7 @@ class Maker:
     def __call__(self, train, evaluations, spoken=None):
         """A task with a training set (or `None`) and a dict of evaluation sets. `spoken`: their languages."""
         if self.benchmark.spans:
+            spoken = spoken if self.benchmark.scoring == MLQA_RULES else None
             return Spans(self.source, train, evaluations, spoken, self.options.batch, **self.settings)
         primary = f"{next(iter(evaluations))}/accuracy"
         return Classify(self.source, train, evaluations, _accuracy, primary, self.options.batch, **self.settings)
@@ -93,6 +95,7 @@ def run(values):
     if values.task is None or values.output is None:
         raise ValueError("--task and --output are needed.")
     options = train_flags.options(values)
+    rates = sweep.rates(values.learning_rates, options)
     data = Source(
         values.task,
         values.data_dir,
@@ -112,21 +115,22 @@ def run(values):
         about = {"init_run": values.init_run}
     else:
         maker = Maker(values, options, model_flags.source(values))
-        runs, about = _train(values, options, data, maker, strategy)
-    if not is_chief(strategy):
-        return None
-    if data.missing:
+        runs, about = _train(values, options, rates, data, maker, strategy)
+    chief = is_chief(strategy)
+    if data.missing and chief:
         print(f"no files of {values.task}, {data.split}: {', '.join(data.missing)}", flush=True)
+    wait_for_all(strategy)  # the checkpoints that all of them read are written
     figures = {name: languages.evaluate(data, maker, folder, load, strategy) for name, (folder, load) in runs.items()}
+    if not chief:
+        return None
     about.update(task=values.task, split=data.split)
     found = languages.write(figures, values.output, languages=data.languages, **about)
     print((Path(values.output) / "results.txt").read_text(encoding="utf-8"), end="", flush=True)
     return found
 
 
-def _train(values, options, data, maker, strategy):
+def _train(values, options, rates, data, maker, strategy):
     """The runs of the best learning rate: dict from names to their folder and how to load their model."""
-    rates = [float(rate) for rate in values.learning_rates or [options.learning_rate]]
     seeds = range(options.seed, options.seed + values.runs)
     for rate, seed in itertools.product(rates, seeds):
         folder = Path(values.output) / "runs" / f"lr{rate:g}-seed{seed}"
@@ -137,15 +141,10 @@ def _train(values, options, data, maker, strategy):
         train = languages.first(train, values.limit)
     options.validate(strategy.num_replicas_in_sync, len(train))
     task = maker(train, {ENGLISH_DEV: dev})
-
-    def make_task(seed):
-        other = copy.copy(task)  # only the order of examples differs
-        other.seed = seed
-        return other
-
+    make_task = functools.partial(sweep.reseeded, task)
     trials = sweep.run(make_task, options, values.output, rates, seeds, strategy)
     rate, _ = sweep.best_rate(trials)
-    best = [trial for trial in trials if trial.learning_rate == rate]
+    best = [trial for trial in trials if trial.learning_rate == rate and not trial.diverged]
     runs = {}
     for trial in best:
         runs[trial.folder.name] = (
@@ -155,7 +154,7 @@ def _train(values, options, data, maker, strategy):
     if is_chief(strategy):
         model = engine.restore(task.build_model(), str(sweep.best_trial(best).folder))
         checkpoints.save(model, Path(values.output) / "model", maker.source.tokenizer, overwrite=True)
-    dev_scores = {trial.folder.name: trial.score for trial in trials}
+    dev_scores = {trial.folder.name: None if trial.diverged else trial.score for trial in trials}
     return runs, {"learning_rate": rate, "chosen_on": chosen_on, "primary": task.primary, "dev": dev_scores}
 
 
@@ -175,4 +174,4 @@ def _stored(values):
 
 
 if __name__ == "__main__":
-    start(define, run)
+    start(define, run, engine.ERRORS)

@@ -6,6 +6,7 @@ Trains once for each learning rate and seed, keeps the best checkpoint of each r
 the best learning rate, as DIET does (section 4). Killed and started again, it goes on where it stopped.
 """
 
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -16,10 +17,12 @@ from keras_posenc.utils.binary import start
 from training import engine, model_flags, sweep
 from training.data import glue, tfds, word_order
 from training.engine import flags as train_flags
+from training.engine.strategy import is_chief
 from training.metrics import glue as glue_metrics
 from training.tasks.classify import Classify
 
 WORD_ORDER = "word_order:"
+CLASSIFIED = ("acceptability", "entailment")
 PAPER_RATES = ("1e-5", "2e-5", "3e-5", "4e-5")
 # Unless flags say otherwise.
 RECIPE = {"batch": 32, "learning_rate": 3e-5, "epochs": 5.0, "warmup": 0.1, "epsilon": 1e-8}
@@ -29,7 +32,7 @@ def define(values):
     """Defines all flags of this binary in `values`, usually `absl.flags.FLAGS`."""
     named = dict(flag_values=values)
     known = ", ".join(glue.TASKS)
-    tasks = f"{known}, custom:NAME, word_order:acceptability or word_order:entailment."
+    tasks = f"{known}, custom:NAME, {' or '.join(WORD_ORDER + name for name in CLASSIFIED)}."
     flags.DEFINE_string("task", None, tasks, **named)
     flags.DEFINE_string("data_dir", None, "Folder with GLUE's official files, or of TensorFlow Datasets.", **named)
     flags.DEFINE_bool("tfds", False, "Read the task from TensorFlow Datasets.", **named)
@@ -42,6 +45,16 @@ def define(values):
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be read, instead of stopping.", **named)
     model_flags.define(values)
     train_flags.define(values, **RECIPE)
+
+
+def check_task(task):
+    """Raises a `ValueError` for tasks of the word-order benchmark that are none of classification."""
+    known = [WORD_ORDER + name for name in CLASSIFIED]
+    if task.startswith(WORD_ORDER) and task not in known:
+        raise ValueError(
+            f"Of the word-order benchmark, {' and '.join(known)} are done here; training.compare does all. Received: "
+            f"--task={task}"
+        )
 
 
 def load(task, data_dir, from_tfds=False, download=False, skip=False, seed=0):
@@ -89,34 +102,36 @@ def run(values):
     """Trains as the parsed flags say. Returns the results."""
     if values.task is None or values.output is None:
         raise ValueError("--task and --output are needed.")
+    check_task(values.task)
     options = train_flags.options(values)
-    rates = [float(rate) for rate in values.learning_rates or [options.learning_rate]]
+    rates = sweep.rates(values.learning_rates, options)
     strategy = engine.start(options)
-    is_word_order = values.task.startswith(WORD_ORDER)
-    source = model_flags.source(values, WordPiece(word_order.vocabulary()) if is_word_order else None)
+    fresh = values.task.startswith(WORD_ORDER) and values.checkpoint is None
+    source = model_flags.source(values, WordPiece(word_order.vocabulary()) if fresh else None)
     train, evaluations = load(values.task, values.data_dir, values.tfds, values.download, values.skip_bad_rows)
     options.validate(strategy.num_replicas_in_sync, len(train))
     measure, primary = scoring(values.task, train.label_names)
     primary = f"{next(iter(evaluations))}/{primary}"
     static = (options.strategy == "tpu" or options.xla) if values.static is None else values.static
 
-    sizes = (options.batch, values.max_length, static)
-    group = group_of(values.task)
-
-    def make_task(seed):
-        return Classify(source, train, evaluations, measure, primary, *sizes, seed, group, values.by_length)
-
+    sizes = (options.batch, values.max_length, static, options.seed, group_of(values.task))
+    task = Classify(source, train, evaluations, measure, primary, *sizes, values.by_length)
     seeds = range(options.seed, options.seed + values.runs)
-    trials = sweep.run(make_task, options, values.output, rates, seeds, strategy)
-    found = sweep.write(trials, primary, values.output, task=values.task)
+    trials = sweep.run(functools.partial(sweep.reseeded, task), options, values.output, rates, seeds, strategy)
+    return _write(values, task, trials) if is_chief(strategy) else None
+
+
+def _write(values, task, trials):
+    """Writes results and the best model. Returns the results."""
+    found = sweep.write(trials, task.primary, values.output, task=values.task)
     best = sweep.best_trial([trial for trial in trials if trial.learning_rate == found["learning_rate"]])
     folder = Path(values.output) / "model"
-    model = engine.restore(make_task(best.seed).build_model(), str(best.folder))
-    checkpoints.save(model, folder, source.tokenizer, overwrite=True)
-    print(sweep.table(trials, primary))
+    model = engine.restore(task.build_model(), str(best.folder))
+    checkpoints.save(model, folder, task.source.tokenizer, overwrite=True)
+    print(sweep.table(trials, task.primary))
     print(f"The best model, seed {best.seed}, is in {folder}")
     return found
 
 
 if __name__ == "__main__":
-    start(define, run)
+    start(define, run, engine.ERRORS)

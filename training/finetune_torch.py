@@ -19,6 +19,7 @@ from absl import flags
 
 from keras_posenc.utils.binary import start
 from training import engine, finetune
+from training.engine import flags as train_flags
 from training.engine import schedules
 from training.tasks.classify import Classify
 from training.tasks.models import ModelSource
@@ -49,6 +50,7 @@ def run(values):
     missing = [name for name in ("task", "data_dir", "checkpoint") if values[name].value is None]
     if missing:
         raise ValueError(f"Needed: {', '.join('--' + name for name in missing)}.")
+    train_flags.check_output(values.output)
     _check_packages()
     import torch
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from training.engine.evaluator import Evaluator
+from training.engine.strategy import is_chief
 from training.files import write_text
 
 AVERAGE, ZERO_SHOT = "average", "average without en"
@@ -23,7 +24,7 @@ def first(data, count):
 
 
 def evaluate(source, maker, folder, load_model, strategy):
-    """The figures of a model in each language.
+    """The figures of a model in each language. All workers predict, and the chief writes.
 
     They are kept in `languages.json` of the folder as they come, and not computed again. Predictions go to
     `predictions/`: for questions a JSON object of ids and texts, as the scripts of SQuAD and MLQA want it; for XNLI a
@@ -39,10 +40,10 @@ def evaluate(source, maker, folder, load_model, strategy):
 
     Returns: dict from languages to dicts of figures, in percent.
     """
-    folder = Path(folder)
+    folder, chief = Path(folder), is_chief(strategy)
     file = folder / "languages.json"
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    wanted = {"task": source.name, "split": source.split, **maker.known}
+    wanted = {"task": source.name, "split": source.split, "scoring": source.about.scoring, **maker.known}
     wanted = json.loads(json.dumps(wanted, default=str))
     known = kept.get("figures", {}) if kept.get("about") == wanted else {}
     model = None
@@ -55,9 +56,11 @@ def evaluate(source, maker, folder, load_model, strategy):
                 model = load_model(task)
         evaluator = Evaluator(task, model, None, maker.options, strategy)
         outputs = evaluator.outputs(evaluator.sets[language])
+        known[language] = {name: float(value) for name, value in task.metrics(language, outputs).items()}
+        if not chief:
+            continue
         place = folder / "predictions" / f"{source.split}-{language}.{'json' if maker.benchmark.spans else 'tsv'}"
         write_text(place, _predictions(task, language, outputs))
-        known[language] = {name: float(value) for name, value in task.metrics(language, outputs).items()}
         write_text(file, json.dumps({"about": wanted, "figures": known}, indent=1) + "\n")
         shown = ", ".join(f"{name} {value:.2f}" for name, value in known[language].items())
         print(f"{language}: {shown}", flush=True)

@@ -54,7 +54,7 @@ def source(flag_values=flags.FLAGS, tokenizer=None, position=None, **more):
 
     Args:
         flag_values: parsed flags.
-        tokenizer: for fresh weights, where `--tokenizer` does not name one.
+        tokenizer: where `--tokenizer` does not name one; by default that of the checkpoint.
         position: encodings, if they are not a flag of this binary.
         **more: further arguments of the model, which flags override.
     """

@@ -12,6 +12,14 @@ from training.files import write_text
 
 SPLITS = ("train", "dev", "test")
 WORD_ORDER = "word_order"
+FILES = tuple(f"{split}_{side}" for split in SPLITS for side in ("source", "target"))
+# Which flags each kind of data uses besides its own.
+USED = {
+    "task": (),
+    "tfds": ("data_dir", "source", "target", "train", "download"),
+    "train_source": FILES,
+    "data_dir": ("source", "target", "train", "dev", "test"),
+}
 SENTENCES = 4_000_000  # that a vocabulary is trained on at most, evenly from all
 
 
@@ -19,9 +27,9 @@ def define(values):
     """Defines the flags. `values`: where, usually `absl.flags.FLAGS`."""
     named = dict(flag_values=values)
     flags.DEFINE_enum("task", None, [WORD_ORDER], "The built-in translation task instead of files.", **named)
-    for split in SPLITS:
-        for side in ("source", "target"):
-            flags.DEFINE_string(f"{split}_{side}", None, f"Plain text, the {side} of {split}; gz or not.", **named)
+    for name in FILES:
+        split, side = name.split("_")
+        flags.DEFINE_string(name, None, f"Plain text, the {side} of {split}; gz or not.", **named)
     flags.DEFINE_string("data_dir", None, "Folder of files named as train.en, or of TensorFlow Datasets.", **named)
     flags.DEFINE_string("source", None, "Language of the source, e.g. en.", **named)
     flags.DEFINE_string("target", None, "Language of the target, e.g. de.", **named)
@@ -58,8 +66,19 @@ class Data:
                 f"--target, --tfds, or --task={WORD_ORDER}. Received: {', '.join('--' + g for g in given) or 'none'}"
             )
         self.kind = given[0]
+        self._refuse_ignored()
         self.sets = getattr(self, f"_find_{self.kind}")()
         self.about = {"data": {name: self._described(of) for name, of in self.sets.items()}, **self._vocabulary()}
+
+    def _refuse_ignored(self):
+        """Flags that say something else than what is done are refused."""
+        known = {*FILES, *(name for names in USED.values() for name in names)} - {self.kind}
+        ignored = sorted(name for name in known - set(USED[self.kind]) if self.values[name].present)
+        if self.values["vocabulary_size"].present and (self.values.vocabulary or self.kind == "task"):
+            ignored.append("vocabulary_size")
+        if ignored:
+            by = "--vocabulary" if ignored == ["vocabulary_size"] and self.values.vocabulary else f"--{self.kind}"
+            raise ValueError(f"{by} does not go with {', '.join('--' + name for name in ignored)}: leave one out.")
 
     def _find_task(self):
         return {split: split for split in (*SPLITS, "test_longer")}

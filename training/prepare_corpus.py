@@ -11,7 +11,7 @@ Without them the same steps run in this process. The shards are the same either 
 from absl import app, flags
 
 from training.corpus import flags as corpus_flags
-from training.corpus import running
+from training.corpus import preparing, running
 
 FLAGS = flags.FLAGS
 
@@ -36,6 +36,7 @@ def main(arguments):
 
 
 def _run(beam):
+    preparing.check(FLAGS.output, FLAGS.dev_share)
     read, source = corpus_flags.read_inputs(FLAGS)
     tokenizer = corpus_flags.make_tokenizer(FLAGS, read, FLAGS.tokenizer)
     job = corpus_flags.make_job(FLAGS, FLAGS.output, tokenizer, source)

@@ -2,7 +2,7 @@
 
     python -m training.pretrain --config=bert_tiny --input='text/*.txt' --train_vocabulary --output=runs/tiny
     python -m training.pretrain --config=diet_english --corpus=gs://bucket/corpus --positions=diet_rel \\
-        --segments=none --strategy=tpu --tpu=NAME --output=gs://bucket/runs/diet_rel
+        --segments=none --strategy=tpu --tpu=local --output=gs://bucket/runs/diet_rel
 
 Trains on a corpus that `training.prepare_corpus` made, or makes one of plain text in the run's folder first. The model,
 with its tokenizer, ends in `OUTPUT/model`, which `training.finetune --checkpoint` reads. Killed and started again with
@@ -10,21 +10,21 @@ the same command, it continues.
 """
 
 import os
-import tempfile
 
 import tensorflow as tf
 from absl import flags
 
 from keras_posenc import checkpoints
-from keras_posenc.checkpoints.tokenizer import load_tokenizer
+from keras_posenc.checkpoints.tokenizer import WordPiece, load_tokenizer
 from keras_posenc.utils.binary import start
 from training import configs, engine, model_flags
 from training.corpus import flags as corpus_flags
-from training.corpus import running, shards
+from training.corpus import preparing, running, shards
 from training.corpus.reading import RowStream
+from training.data import word_order
 from training.engine import flags as train_flags
 from training.engine.strategy import is_chief
-from training.tasks.masked_lm import MaskedLanguageModel
+from training.tasks.masked_lm import MaskedLanguageModel, check_rate
 from training.tasks.models import find
 
 
@@ -51,6 +51,15 @@ def apply_config(values):
             values.set_default(name, value)
 
 
+def check_flags(values):
+    """Raises what is wrong with the model or the masks, before a vocabulary is trained and text is tokenized."""
+    check_rate(values.mask_rate)
+    preparing.check_share(values.dev_share)
+    # Any vocabulary does: one layer is built, to see that it can be.
+    tokenizer = None if values.checkpoint else WordPiece(word_order.vocabulary())
+    model_flags.source(values, tokenizer).check("masked_lm")
+
+
 def open_corpus(values):
     """The corpus that the flags name, made of plain text if it is not there yet."""
     if (values.corpus is not None) == corpus_flags.given(values):
@@ -71,6 +80,8 @@ def open_corpus(values):
     if tf.io.gfile.exists(os.path.join(output, shards.INDEX)):
         corpus = shards.Corpus.open(output)
         asked = {"length": values.length, "dev_share": values.dev_share, "source": list(source)}
+        if "trained_vocabulary" in corpus.about:  # older ones do not say
+            asked["trained_vocabulary"] = corpus_flags.trained_vocabulary(values)
         changed = {name: corpus.about[name] for name, value in asked.items() if corpus.about[name] != value}
         if changed:
             raise ValueError(f"'{output}' was made with {changed}, and the flags say otherwise. Use another --output.")
@@ -106,34 +117,23 @@ def make_task(values, options, corpus):
     )
 
 
-def save(model, tokenizer, output):
-    """Writes the model to `OUTPUT/model` and returns that path."""
-    folder = os.path.join(output, "model")
-    if "://" not in output:
-        checkpoints.save(model, folder, tokenizer, overwrite=True)
-        return folder
-    with tempfile.TemporaryDirectory() as local:
-        checkpoints.save(model, os.path.join(local, "model"), tokenizer)
-        tf.io.gfile.makedirs(folder)
-        for name in os.listdir(os.path.join(local, "model")):
-            tf.io.gfile.copy(os.path.join(local, "model", name), os.path.join(folder, name), overwrite=True)
-    return folder
-
-
 def run(values):
     """Trains, saves the model, and returns the results of the run."""
     if values.output is None:
         raise ValueError("--output is needed.")
     apply_config(values)
-    options = train_flags.options(values)
+    options = train_flags.options(values, remote=True)
     strategy = engine.start(options)
+    check_flags(values)
     task = make_task(values, options, open_corpus(values))
     results = engine.run(task, options, values.output, strategy)
     if is_chief(strategy):
-        folder = save(engine.restore(task.build_model(), values.output), task.source.tokenizer, values.output)
+        folder = os.path.join(values.output, "model")
+        model = engine.restore(task.build_model(), values.output)
+        checkpoints.save(model, folder, task.source.tokenizer, overwrite=True)
         print(f"{results['steps']} steps; best on held-out text: {results['best']}; the model is in {folder}")
     return results
 
 
 if __name__ == "__main__":
-    start(define, run)
+    start(define, run, engine.ERRORS)

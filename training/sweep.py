@@ -1,7 +1,9 @@
 """Several runs of one recipe: learning rates times seeds, resumed run by run, and what is reported of them."""
 
+import copy
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from training import engine
 
 @dataclasses.dataclass
 class Trial:
-    """One run of a sweep: its learning rate, seed, folder and results."""
+    """One run of a sweep: its learning rate, seed, folder and results. One that diverged has no best checkpoint."""
 
     learning_rate: float
     seed: int
@@ -19,13 +21,35 @@ class Trial:
     results: dict
 
     @property
+    def diverged(self):
+        return "diverged" in self.results
+
+    @property
     def score(self):
-        """The best checkpoint's primary figure."""
-        return self.results["best"]["primary"]
+        """The best checkpoint's primary figure; worse than any if the run diverged."""
+        return -math.inf if self.diverged else self.results["best"]["primary"]
+
+
+def rates(written, options):
+    """The learning rates that `--learning_rates` lists, each checked; that of the options if it lists none."""
+    try:
+        found = [float(rate) for rate in written or [options.learning_rate]]
+    except ValueError:
+        raise ValueError(f"--learning_rates takes numbers, joined by commas. Received: {','.join(written)}") from None
+    for rate in found:
+        dataclasses.replace(options, learning_rate=rate).validate()
+    return found
+
+
+def reseeded(task, seed):
+    """The task with another order of examples, which are not tokenized again."""
+    other = copy.copy(task)
+    other.seed = seed
+    return other
 
 
 def run(make_task, options, output, learning_rates, seeds, strategy=None):
-    """Trains every combination in a folder of its own; finished ones are not trained again.
+    """Trains every combination in a folder of its own; those that are finished, or diverged, are not trained again.
 
     Args:
         make_task: function of a seed to a `Task`.
@@ -42,15 +66,32 @@ def run(make_task, options, output, learning_rates, seeds, strategy=None):
             folder = Path(output) / "runs" / f"lr{rate:g}-seed{seed}"
             print(f"run {len(trials) + 1} of {total}: learning rate {rate:g}, seed {seed}", flush=True)
             changed = dataclasses.replace(options, learning_rate=rate, seed=seed)
-            trials.append(Trial(rate, seed, folder, engine.run(make_task(seed), changed, str(folder), strategy)))
+            trials.append(Trial(rate, seed, folder, _train(make_task(seed), changed, str(folder), strategy)))
+    if all(trial.diverged for trial in trials):
+        raise engine.Diverged(f"All {total} runs diverged. The last one: {trials[-1].results['diverged']}")
     return trials
 
 
+def _train(task, options, folder, strategy):
+    """Results of a run. One that diverged would do so again at the same step."""
+    said = engine.diverged(task, options, folder)
+    if said is None:
+        try:
+            return engine.run(task, options, folder, strategy)
+        except engine.Diverged as error:
+            said = str(error)
+    print(f"diverged: {said}", flush=True)
+    return {"best": None, "diverged": said}
+
+
 def best_rate(trials):
-    """The learning rate with the highest median over its seeds, and that median: what the papers report."""
-    rates = sorted({trial.learning_rate for trial in trials})
-    medians = {rate: float(np.median([t.score for t in trials if t.learning_rate == rate])) for rate in rates}
-    best = max(medians, key=medians.get)
+    """The learning rate with the highest median over its seeds, and the medians: what the papers report."""
+    scores = {rate: [] for rate in sorted({trial.learning_rate for trial in trials})}
+    for trial in trials:
+        scores[trial.learning_rate].append(trial.score)
+    medians = {rate: float(np.median(of)) for rate, of in scores.items()}
+    # Where half of all seeds diverged, a rate that has a model comes before one that has none.
+    best = max(medians, key=lambda rate: (medians[rate], max(scores[rate])))
     return best, medians
 
 
@@ -63,6 +104,9 @@ def table(trials, primary):
     """Text: a line a run, and the medians."""
     lines = [f"{'learning rate':>13} {'seed':>5} {'best step':>9}  {primary} and other figures of the best checkpoint"]
     for trial in trials:
+        if trial.diverged:
+            lines.append(f"{trial.learning_rate:>13g} {trial.seed:>5} {'':>9}  diverged")
+            continue
         best = trial.results["best"]
         figures = [
             f"{name}/{key} {value:.4f}"
@@ -81,8 +125,9 @@ def table(trials, primary):
 
 
 def write(trials, primary, output, **more):
-    """`results.json` and `results.txt` of a sweep."""
+    """`results.json` and `results.txt` of a sweep. A rate at which half of the runs diverged has no median."""
     rate, medians = best_rate(trials)
+    medians = {each: value if math.isfinite(value) else None for each, value in medians.items()}
     found = {
         "primary": primary,
         "reported": medians[rate],

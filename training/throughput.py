@@ -23,6 +23,7 @@ from keras_posenc.utils.binary import start
 from training import engine
 from training.corpus import preparing, running, shards
 from training.corpus.reading import RowStream
+from training.engine import flags as train_flags
 from training.engine import optimizer as optimizers
 from training.engine.pipeline import Pipeline, distribute
 from training.engine.trainer import Trainer
@@ -73,7 +74,7 @@ def make_trainer(task, options):
     with strategy.scope():
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         model = task.build_model()
-        optimizer = optimizers.make(model, options, options.steps)
+        optimizer = optimizers.make(model, options, options.total_steps(task.num_examples))
     return Trainer(task, model, optimizer, step, options, strategy, distribute(strategy, task, options, 0))
 
 
@@ -193,6 +194,11 @@ def report(found):
 
 def run(values):
     """Measures as the parsed flags say, prints the report, and writes the figures if a file is named."""
+    train_flags.check_output(values.output)
+    # ALBERT is one of our sizes, but keras-hub's BERT does not tie its layers.
+    known = [name for name, sizes in models.presets.PRESETS["Bert"].items() if "tie_layers" not in sizes]
+    if values.model not in known:
+        raise ValueError(f"--model is one that keras-hub's BERT can be: {', '.join(known)}. Received: {values.model}")
     names = ("model", "batch", "length", "vocabulary_size", "rounds", "round_steps", "xla")
     found = measure(*(values[name].value for name in names), 1 if values.single_steps else None)
     print(report(found))

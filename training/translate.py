@@ -131,11 +131,12 @@ def run(values):
     trained = engine.run(task, options, values.output, strategy)
     if not is_chief(strategy):
         return None
-    model = _final_model(task, values)
+    model, averaged = _final_model(task, values)
     checkpoints.save(model, Path(values.output) / "model", tokenizer, overwrite=True)
     held_out = {name: of for name, of in sets.items() if name != "train"}
     translated = {name: _evaluate(model, tokenizer, of, name, values, search) for name, of in held_out.items()}
     found = {"search": search, "sets": translated, "parameters": model.count_params(), "training": trained}
+    found["averaged"] = averaged
     write_text(results, json.dumps(found, indent=1) + "\n")
     _print(found, values.output)
     return found
@@ -151,10 +152,14 @@ def _check_average(average, options, task):
 
 
 def _final_model(task, values):
+    """The model that translates, and of how many checkpoints it is the mean: patience may have ended with fewer."""
     model = task.build_model()
+    count = min(values.average, len(engine.newest(values.output)))
+    if count < values.average:
+        print(f"--average={values.average}: training ended early, with {count} checkpoint(s) to average", flush=True)
     if values.average > 1:
-        return engine.restore_average(model, values.output, values.average)
-    return engine.restore(model, values.output)
+        return engine.restore_average(model, values.output, count), count
+    return engine.restore(model, values.output), 1
 
 
 def _evaluate(model, tokenizer, data, name, values, search):
@@ -167,7 +172,8 @@ def _evaluate(model, tokenizer, data, name, values, search):
         found, _ = decoding.translate(model, tokenizer, data.source, **options)
         write_text(file, "".join(text + "\n" for text in found))
     hypotheses = file.read_text(encoding="utf-8").split("\n")[:-1]
-    return {**scores(hypotheses, data.target), "sentences": len(data), "translations": str(file)}
+    cut = decoding.count_cut(model, tokenizer.tokenize(data.source))
+    return {**scores(hypotheses, data.target), "sentences": len(data), "cut": cut, "translations": str(file)}
 
 
 def _decode(values):
@@ -211,8 +217,10 @@ def _print(found, output):
     for name, of in found["sets"].items():
         print(f"{name}: BLEU {of['bleu']:.2f}, chrF {of['chrf']:.2f}, exact {of['exact']:.3f} ({of['sentences']})")
         print(f"  {of['bleu_signature']}")
+        if of.get("cut"):
+            print(f"  {of['cut']} of {of['sentences']} sources were longer than the model reads and were cut")
     print(f"The model is in {Path(output) / 'model'}", flush=True)
 
 
 if __name__ == "__main__":
-    start(define, run)
+    start(define, run, engine.ERRORS)

@@ -1,8 +1,11 @@
 """A small classifier on synthetic data, and the child processes that train it."""
 
+import contextlib
+import json
 import multiprocessing
 import os
 import signal
+import socket
 
 import numpy as np
 import tensorflow as tf
@@ -131,13 +134,24 @@ def train(output, task=Toy, task_options=None, checkpoint=None, tf_config=None, 
         np.savez(dump, **named(made.model))
 
 
-def spawn(**arguments):
-    """A started child process that calls `train`. Children are forked from a server that has imported TensorFlow."""
+def spawn(target=train, **arguments):
+    """A started child process that calls `target`. Children are forked from a server that has imported TensorFlow."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    child = context.Process(target=train, kwargs=arguments)
+    child = context.Process(target=target, kwargs=arguments)
     child.start()
     return child
+
+
+def cluster(count=2):
+    """`TF_CONFIG` of each worker of a cluster on this machine."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in opened:
+            each.bind(("localhost", 0))
+        workers = [f"localhost:{each.getsockname()[1]}" for each in opened]
+    tasks = [{"type": "worker", "index": index} for index in range(count)]
+    return [json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks]
 
 
 def join(child, timeout=240):

@@ -2,18 +2,25 @@
 
 import csv
 import json
+import os
+from types import SimpleNamespace
 
+import engine_subject as subject
 import numpy as np
 import pytest
 from absl import flags
 
 from keras_posenc.checkpoints.tokenizer import WordPiece
-from training import cross_lingual, languages
-from training.data import squad
-from training.data.records import Classification
+from training import cross_lingual, engine, languages
+from training.data import squad, tfds
+from training.data.cross_lingual import BENCHMARKS, Source
+from training.data.records import Classification, Question
 from training.metrics import squad as squad_metrics
+from training.tasks.span import Spans
 
 WORDS = {"en": ("the dog runs", "a cat sleeps", "no bird sings"), "de": ("der hund rennt", "die katze", "kein vogel")}
+PIECES = sorted({word for texts in WORDS.values() for text in texts for word in text.split()})
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *PIECES, "##s"]
 LABELS = ("entailment", "neutral", "contradiction")
 TINY = "num_layers=1,num_heads=2,hidden_dim=32,intermediate_dim=32,max_length=32"
 
@@ -56,10 +63,9 @@ def data(tmp_path_factory):
         text = "".join("\t".join(row) + "\n" for row in rows(language, 11))
         (folder / "xnli" / f"test-{language}.tsv").write_text(text)
         (folder / "xquad" / f"xquad.{language}.json").write_text(json.dumps(questions(language, 5)))
-    (folder / "squad" / "train-v1.1.json").write_text(json.dumps(questions("en", 9)))
-    pieces = sorted({word for texts in WORDS.values() for text in texts for word in text.split()})
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *pieces, "##s"]
-    WordPiece(vocabulary).save(folder / "tokenizer")
+    for split, count in (("train", 9), ("dev", 4)):
+        (folder / "squad" / f"{split}-v1.1.json").write_text(json.dumps(questions("en", count)))
+    WordPiece(PIECES).save(folder / "tokenizer")
     return folder
 
 
@@ -140,7 +146,7 @@ def test_answers_are_in_the_official_form_and_scored_right(answered, data):
         asked = squad.read(data / "xquad" / f"xquad.{language}.json")
         assert set(predicted) == {question.id for question in asked}
         assert all(predicted[question.id] in question.context for question in asked)
-        rows[language] = squad_metrics.evaluate(asked, predicted, language)
+        rows[language] = squad_metrics.evaluate(asked, predicted)
         assert found["figures"][language] == pytest.approx(rows[language])
     table = {row["language"]: row for row in csv.DictReader((output / "results.csv").open())}
     assert list(table) == ["de", "en", "average", "average without en"]
@@ -169,10 +175,98 @@ def test_a_trained_model_is_only_evaluated(answered, data, tmp_path):
         run("--task=xnli", f"--init_run={output}", f"--output={tmp_path / 'other'}", *asked)
 
 
+def work(tf_config, arguments):
+    """Body of a child process."""
+    os.environ["TF_CONFIG"] = tf_config
+    run(*arguments)
+
+
+@pytest.mark.integration
+def test_two_workers_evaluate_together_and_one_writes(data, tmp_path):
+    asked = arguments(data, tmp_path / "out", "xquad", "--strategy=multi_worker_mirrored")
+    children = [subject.spawn(work, tf_config=of, arguments=asked) for of in subject.cluster()]
+    assert [subject.join(child) for child in children] == [0, 0]
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    for language in WORDS:
+        predicted = json.loads(next((tmp_path / "out").glob(f"runs/*/predictions/test-{language}.json")).read_text())
+        scores = squad_metrics.evaluate(squad.read(data / "xquad" / f"xquad.{language}.json"), predicted)
+        assert found["figures"][language] == pytest.approx(scores)
+
+
 @pytest.mark.integration
 def test_another_run_in_the_same_folder_is_refused(answered):
     with pytest.raises(ValueError, match="another run: stride was 8 and is 9"):
         run(*answered[1], "--stride=9")
+
+
+def test_scores_are_those_of_xtreme():
+    """Its `evaluate.py` gives XQuAD and TyDi QA to SQuAD's script, MLQA to its own; Romanian is not in it."""
+    scoring = {name: about.scoring for name, about in BENCHMARKS.items()}
+    assert scoring == {"xnli": "accuracy", "xquad": "squad", "mlqa": "mlqa", "tydiqa": "squad"}
+    assert sorted(BENCHMARKS["xquad"].languages) == sorted("en,es,de,el,ru,tr,ar,vi,th,zh,hi".split(","))
+    source, asked = SimpleNamespace(tokenizer=WordPiece(PIECES)), [Question("1", "?", "x y", [("x", 0)])]
+    values = SimpleNamespace(static=None, max_length=24, stride=8)
+    for task, language in (("xquad", None), ("mlqa", "de")):
+        values.task = task
+        maker = cross_lingual.Maker(values, engine.TrainOptions(steps=1), source)
+        assert maker(None, {"de": asked}, {"de": "de"}).languages.get("de") == language
+
+
+def test_romanian_is_evaluated_if_it_is_asked_for(data, tmp_path):
+    for language in ("en", "ro"):
+        (tmp_path / f"xquad.{language}.json").write_text(json.dumps(questions("en", 2)))
+    assert Source("xquad", tmp_path, train=False).languages == ["en"]
+    assert Source("xquad", tmp_path, ["ro"], train=False).languages == ["ro"]
+    with pytest.raises(ValueError, match="not in ro"):
+        Source("xquad", tmp_path, ["ro"], use_tfds=True)
+
+
+def test_checkpoints_are_not_chosen_on_what_is_reported(tmp_path):
+    """Without a dev set of the training task it is the benchmark's own in English, if that is not what is reported."""
+    train = tmp_path / "some.json"
+    for name in ("some", "xquad.de", "test-context-de-question-de", "dev-context-de-question-de"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(questions("en", 2)))
+    for name in ("xquad", "mlqa"):
+        with pytest.raises(ValueError, match="Nothing to choose checkpoints on but what is reported.*--dev_file"):
+            Source(name, tmp_path, train_file=train)
+    dev = tmp_path / "dev-context-en-question-en.json"
+    dev.write_text(json.dumps(questions("en", 3)))
+    found, name = Source("mlqa", tmp_path, train_file=train).dev()
+    assert len(found) == 3 and name == str(dev)
+    with pytest.raises(ValueError, match=r"mlqa\[dev\]"):
+        Source("mlqa", tmp_path, split="dev", train_file=train)
+    Source("xquad", tmp_path, train_file=train, dev_file=dev)
+
+
+def test_questions_without_answers_are_refused():
+    """A span is predicted for each; that there is none would have to be learned as in SQuAD 2.0."""
+    source = SimpleNamespace(tokenizer=WordPiece(PIECES))
+    some, none = Question("1", "?", "the dog", [("dog", 4)]), Question("2", "?", "the dog", [])
+    for train, dev, name in (([some, none], [some], "the training set"), ([some], [none], "dev")):
+        with pytest.raises(ValueError, match=f"1 questions of {name} have no answer, such as '2'.*SQuAD 1.1"):
+            Spans(source, train, {"dev": dev})
+
+
+def test_of_a_table_of_all_languages_english_is_read(tmp_path):
+    rows = [("language", "gold_label", "sentence1", "sentence2")]
+    rows += [(language, "neutral", language, "b") for language in ("ar", "en", "de")]
+    table = tmp_path / "xnli.dev.tsv"
+    table.write_text("".join("\t".join(row) + "\n" for row in rows))
+    (tmp_path / "xnli.test.tsv").write_text(table.read_text())
+    source = Source("xnli", tmp_path, ["de"], train_file=table)
+    assert source.train().texts == source.dev()[0].texts == [("en", "b")]
+
+
+@pytest.mark.integration
+def test_data_sets_by_name_are_looked_for_at_once(tmp_path, monkeypatch):
+    pytest.importorskip("tensorflow_datasets")
+    with pytest.raises(FileNotFoundError, match="xquad/ar is not prepared"):
+        Source("xquad", tmp_path, use_tfds=True)
+    asked = []
+    monkeypatch.setattr(tfds, "builder", lambda name, split, *_: asked.append((name, split)))
+    Source("tydiqa", tmp_path, ["sw", "fi"], use_tfds=True)
+    goldp = [("tydi_qa/goldp", "validation-sw"), ("tydi_qa/goldp", "validation-fi")]
+    assert asked == [*goldp, ("squad", "train"), ("squad", "validation")]
 
 
 def test_bad_flags_are_named_before_anything_is_done(data, tmp_path):
@@ -188,6 +282,7 @@ def test_bad_flags_are_named_before_anything_is_done(data, tmp_path):
         (arguments(data / "xquad", output, "xquad"), "Nothing to train on"),
         (arguments(data, output, "mlqa"), "No language of mlqa"),
         ((*asked, "--batch=10"), "9 training examples"),
+        ((*asked, "--learning_rates=1e-3,-1"), "learning_rate must be positive. Received: learning_rate=-1.0"),
         ((*asked, f"--init_run={tmp_path}"), "no trained model"),
     ]
     for given, message in cases:

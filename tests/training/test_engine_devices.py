@@ -1,7 +1,6 @@
 """Several devices and several workers make the step of one device."""
 
 import json
-import socket
 
 import engine_subject as subject
 import numpy as np
@@ -20,14 +19,11 @@ PLAIN = {"dropout": 0.0}
 def outputs(tmp_path_factory):
     """Folders of the same training on one device, on two virtual ones, and by two worker processes at once."""
     folder = tmp_path_factory.mktemp("devices")
-    ports = [free_port() for _ in range(2)]
     given = dict(task_options=PLAIN, **SETTINGS)
     children = [
         subject.spawn(output=str(folder / "mirrored"), strategy="mirrored", virtual_devices=2, accumulation=2, **given)
     ]
-    for index in range(2):
-        cluster = {"worker": [f"localhost:{port}" for port in ports]}
-        tf_config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+    for index, tf_config in enumerate(subject.cluster()):
         # Workers share a folder; here each has its own, to see what each of them does with it.
         children.append(
             subject.spawn(
@@ -41,12 +37,6 @@ def outputs(tmp_path_factory):
     engine.run(subject.Toy(**PLAIN), subject.options(**SETTINGS), str(folder / "one"), stream=False)
     assert [subject.join(child) for child in children] == [0, 0, 0]
     return folder
-
-
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
 
 
 def history(path):

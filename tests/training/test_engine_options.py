@@ -50,6 +50,10 @@ def test_noam(number):
         (dict(steps=1, epochs=1), 1, None, "Give either steps or epochs"),
         (dict(steps=0), 1, None, "steps must be positive. Received: steps=0"),
         (dict(steps=9, weight_decay=-1.0), 1, None, "weight_decay must not be negative"),
+        (dict(steps=9, learning_rate=math.nan), 1, None, "learning_rate must be a finite number. Received: .*=nan"),
+        (dict(steps=9, warmup=math.inf), 1, None, "warmup must be a finite number"),
+        (dict(steps=9, beta_2=1.0), 1, None, "beta_2 is from 0 to below 1"),
+        (dict(steps=9, epsilon=0.0), 1, None, "epsilon must be positive"),
         (dict(steps=9, schedule="cosine"), 1, None, "schedule must be one of linear, .*'cosine'"),
         (dict(steps=9, precision="half"), 1, None, "precision must be one of float32"),
         (dict(steps=9, ema=1.5), 1, None, "ema is a momentum between 0 and 1"),
@@ -92,6 +96,16 @@ def test_flags():
         values(["binary", "--schedule=cosine"])
     with pytest.raises(ValueError, match="No such options: rate"):
         flags.define(absl_flags.FlagValues(), rate=1)
+
+
+def test_an_output_that_is_not_on_this_machine_is_refused():
+    """Python would write to a folder `gs:`; pretraining writes all files with TensorFlow."""
+    values = absl_flags.FlagValues()
+    flags.define(values, steps=1)
+    values(["binary", "--output=gs://bucket/run"])
+    with pytest.raises(ValueError, match="file system of this machine. Received: --output=gs://bucket/run"):
+        flags.options(values)
+    assert flags.options(values, remote=True).steps == 1
 
 
 def test_a_folder_that_is_no_run(tmp_path):

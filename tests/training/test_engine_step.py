@@ -1,15 +1,17 @@
 """The step against a step written by hand, and the ways to compute it that must not change it."""
 
 import functools
+import json
 
 import engine_subject as subject
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from keras_posenc import encodings, models
-from training import engine
+from training import engine, throughput
 from training.engine import optimizer as optimizers
 from training.engine import strategy as strategies
 from training.engine.pipeline import Pipeline
@@ -131,6 +133,35 @@ def test_mixed_precision(precision):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="The loss is not finite between steps"):
         engine.run(subject.Toy(), subject.options(learning_rate=1e30, clip_norm=None), str(tmp_path), stream=False)
+
+
+class Infinite(subject.Toy):
+    """Its loss is 0, and the gradient of its root infinite."""
+
+    def loss(self, model, batch, training):
+        total, weight, figures = super().loss(model, batch, training)
+        return tf.sqrt(total - total), weight, figures
+
+
+def test_a_gradient_that_is_not_finite_is_in_no_checkpoint(tmp_path):
+    options = subject.options(checkpoint_every=1, steps_per_loop=1)
+    with pytest.raises(engine.Diverged, match="The gradient is not finite between steps 0 and 1"):
+        engine.run(Infinite(), options, str(tmp_path), stream=False)
+    assert not list(tmp_path.glob("checkpoints/*"))
+    assert json.loads((tmp_path / "run.json").read_text())["state"] == "diverged"
+
+
+def test_a_trainer_by_itself_takes_epochs_as_a_run_does():
+    trainer = throughput.make_trainer(subject.Toy(), subject.options(steps=None, epochs=2.0))
+    assert trainer.train(tf.constant(1))["loss"] > 0
+
+
+def test_throughput_is_measured_of_models_that_keras_hub_has():
+    values = flags.FlagValues()
+    throughput.define(values)
+    values(["throughput", "--model=albert_base"])
+    with pytest.raises(ValueError, match="bert_small.*Received: albert_base"):
+        throughput.run(values)
 
 
 # What is decayed of each encoding; the rest of its weights is not.

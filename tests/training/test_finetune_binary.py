@@ -1,15 +1,22 @@
 """`python -m training.finetune`: tables in, runs, medians and a model out; and what it refuses."""
 
 import json
+import os
+import runpy
 
+import engine_subject as subject
+import keras
 import numpy as np
 import pytest
 from absl import flags
 
 from keras_posenc import checkpoints, models
 from keras_posenc.checkpoints.tokenizer import WordPiece
-from training import finetune, model_flags, sweep
+from keras_posenc.utils import binary
+from training import engine, finetune, model_flags, sweep
 from training.data import word_order
+from training.engine import TrainOptions
+from training.engine import optimizer as optimizers
 from training.tasks.models import ModelSource, with_segments
 
 WORDS = "the a dog cat bird sees hears big small".split()
@@ -74,6 +81,49 @@ def test_a_sweep_reports_the_median_of_the_best_rate_and_is_not_run_again(folder
     assert capsys.readouterr().err.count("is a finished run") == 4
 
 
+@pytest.mark.integration
+def test_a_rate_at_which_training_diverges_does_not_end_the_sweep(folder, tmp_path, capsys):
+    """It is not tried again either, and is the worst of all rates."""
+    arguments = common(folder, tmp_path / "out", "--learning_rates=1e30,1e-3", "--warmup=0", "--steps_per_loop=1")
+    found = run(*arguments)
+    assert found["learning_rate"] == 1e-3 and found["medians"]["1e+30"] is None
+    assert "The loss is not finite" in found["runs"][0]["results"]["diverged"]
+    assert checkpoints.load(tmp_path / "out" / "model").model.num_classes == 2
+    state = tmp_path / "out" / "runs" / "lr1e+30-seed0" / "run.json"
+    before = state.read_text()
+    assert run(*arguments) == found == json.loads((tmp_path / "out" / "results.json").read_text())
+    assert state.read_text() == before and "diverged" in capsys.readouterr().out
+    with pytest.raises(engine.Diverged, match="All 1 runs diverged. The last one: The loss is not finite"):
+        run(*arguments, "--learning_rates=1e30")
+
+
+def work(tf_config, arguments):
+    """Body of a child process."""
+    os.environ["TF_CONFIG"] = tf_config
+    run(*arguments)
+
+
+@pytest.mark.integration
+def test_of_two_workers_one_writes(folder, tmp_path):
+    """They share a folder; here each has its own, to see what each of them does with it."""
+    children = []
+    for index, tf_config in enumerate(subject.cluster()):
+        asked = common(folder, tmp_path / f"worker_{index}", "--steps=2", "--strategy=multi_worker_mirrored")
+        children.append(subject.spawn(work, tf_config=tf_config, arguments=asked))
+    assert [subject.join(child) for child in children] == [0, 0]
+    assert {path.name for path in (tmp_path / "worker_0").iterdir()} == {"runs", "model", "results.json", "results.txt"}
+    assert not (tmp_path / "worker_1").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+@pytest.mark.parametrize("name", ["cross_lingual", "finetune", "pretrain", "translate"])
+def test_a_run_that_diverges_ends_with_a_line(name, monkeypatch):
+    given = {}
+    monkeypatch.setattr(binary, "start", lambda define, run, errors: given.update(errors=errors))
+    runpy.run_module(f"training.{name}", run_name="__main__")
+    assert {ValueError, OSError, engine.Diverged} == set(given["errors"])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -84,6 +134,10 @@ def test_a_sweep_reports_the_median_of_the_best_rate_and_is_not_run_again(folder
         (["--positions=tisa"], "are those it was trained with"),
         (["--model_options=dropout"], "name=value"),
         (["--warmup=50"], "longer than the whole training"),
+        (["--learning_rates=1e-3,-1"], "learning_rate must be positive. Received: learning_rate=-1.0"),
+        (["--learning_rates=1e-3,fast"], "takes numbers, joined by commas. Received: 1e-3,fast"),
+        (["--max_length=64"], "64 tokens are too many: give a smaller --max_length.*max_length=32"),
+        (["--task=word_order:questions"], "word_order:acceptability and word_order:entailment are done here"),
     ],
 )
 def test_wrong_flags_are_named_before_training(folder, tmp_path, more, message):
@@ -102,6 +156,19 @@ def test_segments_are_added_and_all_else_is_kept(folder):
     np.testing.assert_allclose(new(inputs)["logits"], model(inputs)["logits"], atol=1e-6)
 
 
+@pytest.mark.parametrize("segments", [None, "per_head"])
+def test_a_checkpoint_of_our_own_is_trained_in_the_precision_of_the_run(folder, segments):
+    """It was saved in float32, and is not what decides; the loss is scaled if the model is in float16."""
+    source = ModelSource(str(folder / "model"), segments=segments)
+    for policy in ("mixed_bfloat16", "mixed_float16", "float32"):
+        keras.config.set_dtype_policy(policy)
+        model = source.build("classify", 2)
+        layers = [model, model.backbone, *model.backbone.encoder.blocks]
+        assert {layer.dtype_policy.name for layer in layers} == {policy}
+        optimizer = optimizers.make(model, TrainOptions(steps=1), 1)
+        assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+
+
 def test_options_are_read_as_what_they_are():
     written = ["rank=64", "dropout=0.5", "position_options=none", "tie_layers=True", "activation=gelu_tanh"]
     assert model_flags.parse_options(written) == {
@@ -118,6 +185,25 @@ def test_a_model_comes_from_one_place():
         ModelSource()
     source = ModelSource(preset="bert_tiny", tokenizer=WordPiece(word_order.vocabulary()), position="tisa")
     assert source.build("classify", 2).backbone.vocab_size == len(word_order.vocabulary())
+
+
+def test_a_checkpoint_has_its_own_vocabulary(folder, monkeypatch):
+    """Also in the word-order benchmark, which has one for fresh weights."""
+    with pytest.raises(ValueError, match="a vocabulary of its own, of 15 pieces. Received another, of .*--tokenizer"):
+        ModelSource(str(folder / "model"), tokenizer=WordPiece(word_order.vocabulary()))
+    made = []
+    source = model_flags.source
+    monkeypatch.setattr(model_flags, "source", lambda *given: made.append(source(*given)))
+    monkeypatch.setattr(finetune, "load", lambda *_: None)
+    with pytest.raises(TypeError):  # there is no data to go on with
+        run("--task=word_order:acceptability", f"--checkpoint={folder / 'model'}", "--output=never")
+    assert made[0].tokenizer.vocabulary == VOCABULARY
+
+
+def test_a_vocabulary_that_is_larger_than_the_model_is_refused():
+    source = ModelSource(preset="bert_tiny", tokenizer=WordPiece(VOCABULARY), options={"vocab_size": 9})
+    with pytest.raises(ValueError, match="has 15 pieces, and bert_tiny has embeddings for 9"):
+        source.build("classify", 2)
 
 
 def test_best_rate_is_that_of_the_highest_median():

@@ -9,8 +9,10 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from keras_posenc.checkpoints.tokenizer import WordPiece
+from training import prepare_corpus
 from training.corpus import inputs, shards
 from training.corpus.packing import Packer
 from training.corpus.preparing import Job
@@ -195,6 +197,21 @@ def test_a_finished_corpus_and_folders_with_other_files_are_refused(tmp_path, to
     with pytest.raises(FileExistsError, match="thesis.tex"):
         prepare(job(tmp_path, tokenizer), [])
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_wrong_flags_are_errors_before_a_vocabulary_is_trained(tmp_path, monkeypatch, corpus):
+    monkeypatch.setattr(prepare_corpus.corpus_flags, "make_tokenizer", lambda *_: pytest.fail("a vocabulary is made"))
+    (tmp_path / "text.txt").write_text("a b.")
+    for given, message in (
+        ([f"--output={corpus.folder}"], "finished corpus"),
+        ([f"--output={tmp_path / 'new'}", "--dev_share=1"], "from 0 to below 1"),
+    ):
+        values = flags.FlagValues()
+        prepare_corpus.define(values)
+        values(["prepare_corpus", f"--input={tmp_path / 'text.txt'}", "--train_vocabulary", *given])
+        monkeypatch.setattr(prepare_corpus, "FLAGS", values)
+        with pytest.raises((ValueError, FileExistsError), match=message):
+            prepare_corpus._run(None)
 
 
 def test_a_bad_line_is_reported_with_file_and_line(tmp_path, tokenizer):

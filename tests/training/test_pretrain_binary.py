@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl import flags
 
 from keras_posenc.checkpoints import load_tokenizer
+from serving.exporting import sources
 from training import configs, engine, pretrain
 from training.corpus.reading import RowStream
 from training.corpus.shards import Corpus
@@ -96,6 +97,25 @@ def test_fine_tuning_reads_the_model(trained):
         np.testing.assert_array_equal(loaded.numpy(), weight.numpy())
 
 
+@pytest.mark.integration
+def test_a_run_behind_a_uri():
+    """In TensorFlow's file system in memory, as it would be on `gs://`: corpus, checkpoints, model, fine-tuning."""
+    output = "ram://pretrained/run"
+    given = word_order(output, documents=60, steps=4, eval_every=2, steps_per_loop=2, checkpoint_every=2)
+    results = pretrain.run(parsed(**given))
+    assert results["steps"] == 4 and np.isfinite(results["last"]["dev"]["loss"])
+    assert pretrain.run(parsed(**given)) == results  # it is finished
+    source = ModelSource(checkpoint=f"{output}/model")
+    loaded = source.build("masked_lm")
+    expected = engine.restore(source.build("masked_lm"), output)
+    for one, other in zip(loaded.weights, expected.weights):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    exported = sources.open_source(f"{output}/")  # a run has its model in a folder of that name
+    assert exported.tokenizer.vocabulary == source.tokenizer.vocabulary
+    with pytest.raises(FileNotFoundError, match="ram://pretrained/none"):
+        ModelSource(checkpoint="ram://pretrained/none")
+
+
 def _flags_and_options(output):
     values = parsed(**word_order(output, steps=300, dropout=0.0))
     return values, pretrain.train_flags.options(values), Corpus.open(output / "corpus")
@@ -143,3 +163,32 @@ def test_wrong_flags_are_errors_before_anything_is_read(tmp_path, trained):
     with pytest.raises(ValueError, match="was made with {'length': 32}"):
         pretrain.run(parsed(**word_order(trained[0], length=48, steps=300)))
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (dict(positions="tissa"), "Unknown position encoding: 'tissa'"),
+        (dict(model_options="width=3"), "width"),
+        (dict(model="bert_none"), "bert_none"),
+        (dict(mask_rate=3), "share of masked tokens must lie between 0 and 1. Received: 3"),
+        (dict(dev_share=1), "share of held-out documents is from 0 to below 1. Received: 1"),
+    ],
+)
+def test_wrong_flags_are_errors_before_a_vocabulary_is_trained(tmp_path, monkeypatch, changed, message):
+    monkeypatch.setattr(pretrain.corpus_flags, "make_tokenizer", lambda *_: pytest.fail("a vocabulary is made"))
+    (tmp_path / "text.txt").write_text("a b.")
+    given = dict(output=tmp_path / "run", steps=1, model="bert_tiny", input=tmp_path / "text.txt")
+    with pytest.raises(ValueError, match=message):
+        pretrain.run(parsed(**{**given, **changed}))
+
+
+def test_a_corpus_with_another_vocabulary_is_not_trained_on(tmp_path):
+    (tmp_path / "text.txt").write_text("one two three.\n\nfour five six.\n" * 30)
+    given = dict(output=tmp_path / "run", input=tmp_path / "text.txt", length=16, dev_share=0)
+    trained = dict(train_vocabulary=True, vocabulary_size=60, **given)
+    corpus = pretrain.open_corpus(parsed(**trained))
+    assert pretrain.open_corpus(parsed(**trained)).about == corpus.about
+    for changed in (dict(vocabulary_size=70), dict(lowercase=False), dict(train_vocabulary=False)):
+        with pytest.raises(ValueError, match="was made with {'trained_vocabulary': .*'vocabulary_size': 60"):
+            pretrain.open_corpus(parsed(**{**trained, **changed}))

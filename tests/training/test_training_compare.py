@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from absl import flags
 
-from keras_posenc import encodings, models
+from keras_posenc import checkpoints, encodings, models
+from keras_posenc.checkpoints.tokenizer import WordPiece
 from training import compare
 from training.comparing import page, plots, recipes, runs, sources, subjects, tables, timing
 from training.data import word_order
@@ -82,6 +83,15 @@ def test_a_named_size_is_taken_as_it_is(tmp_path):
     assert "num_layers" not in subject_of(values).source("t5").options
     small = subject_of(parsed(tmp_path)).source("t5")
     assert small.preset in models.list() and small.options["num_layers"] == recipes.SMALL["num_layers"]
+
+
+def test_a_checkpoint_has_its_own_vocabulary(tmp_path):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s"]
+    model = models.Bert(len(vocabulary), 1, 2, 16, 32, max_length=64)
+    model.build()
+    checkpoints.save(model, tmp_path / "t5", WordPiece(vocabulary))
+    subject = subject_of(parsed(tmp_path, f"--checkpoint={tmp_path}/{{positions}}"))
+    assert subject.source("t5").tokenizer.vocabulary == vocabulary
 
 
 def test_given_flags_win_over_the_recipe(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from training.data import squad, tables
+from training.data.cross_lingual import Source
 
 CONTEXT = "The Panthers gave up just 308 points."
 
@@ -27,8 +28,8 @@ def asked(name="q1", answers=(("308", 26),), **more):
 
 @pytest.mark.parametrize("name", ["train-v1.1.json", "train-v1.1.json.gz"])
 def test_questions(tmp_path, name):
-    squad_file(tmp_path, [asked(), asked("q2", [("Panthers", 4), ("The Panthers", 0)])], name)
-    first, second = squad.load("squad", tmp_path, "train")
+    file = squad_file(tmp_path, [asked(), asked("q2", [("Panthers", 4), ("The Panthers", 0)])], name)
+    first, second = squad.read(file)
     assert (first.id, first.question, first.context) == ("q1", "How many?", CONTEXT)
     assert first.answers == [("308", 26)] and second.answers == [("Panthers", 4), ("The Panthers", 0)]
 
@@ -103,11 +104,11 @@ def test_json_of_another_format(tmp_path, data, expected):
 def test_byte_order_mark_and_file_names(tmp_path):
     file = squad_file(tmp_path, [asked()], "xquad.de.json")
     file.write_bytes(tables.BOM + file.read_bytes())
-    assert len(squad.load("xquad", tmp_path, language="de")) == 1
+    assert len(Source("xquad", tmp_path, train=False).load("de")) == 1
     with pytest.raises(FileNotFoundError, match="xquad.en.json"):
-        squad.load("xquad", tmp_path)
-    with pytest.raises(ValueError, match="Unknown benchmark 'quac'. Known: squad, xquad"):
-        squad.load("quac", tmp_path)
+        Source("xquad", tmp_path, ["en"], train=False)
+    with pytest.raises(ValueError, match="Unknown benchmark 'quac'. Known: xnli, xquad"):
+        Source("quac", tmp_path)
 
 
 @pytest.mark.skipif(not os.environ.get("KERAS_POSENC_DATA"), reason="KERAS_POSENC_DATA is not set")
@@ -122,9 +123,8 @@ def test_byte_order_mark_and_file_names(tmp_path):
     ],
 )
 def test_real_files_have_the_official_number_of_questions(benchmark, split, language, count):
-    problems = tables.Problems()
-    assert len(squad.load(benchmark, os.environ["KERAS_POSENC_DATA"], split, language, problems)) == count
-    assert not problems.found
+    source = Source(benchmark, os.environ["KERAS_POSENC_DATA"], [language], split, train=False)
+    assert len(source.load(language)) == count
 
 
 @pytest.mark.skipif(not os.environ.get("KERAS_POSENC_DATA"), reason="KERAS_POSENC_DATA is not set")

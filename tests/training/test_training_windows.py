@@ -165,6 +165,14 @@ def test_no_token_is_skipped_and_no_window_is_idle(word_piece, length, stride):
     assert last[-1] == len(context) and all(end < len(context) for end in last[:-1])
 
 
+@pytest.mark.parametrize("length", [318, 319, 320, 640])
+def test_a_token_is_scored_in_a_window_that_holds_it(length):
+    """The hundredth that a long window has for its length must not win tokens that lie just behind it."""
+    pieces = windows._cut(length, 317, 256)
+    best = windows._best_window(length, pieces)
+    assert all(pieces[w][0] <= place < pieces[w][1] for place, w in enumerate(best))
+
+
 def test_best_answers_are_those_of_a_brute_force_search(word_piece, rng):
     questions = [QUESTION, Question("2", "shore", "hello world , sea", [])]
     made = windows.make(questions, word_piece, max_length=15, stride=5, max_question=2)

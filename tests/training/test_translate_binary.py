@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from absl import flags
 from training import parallel_flags, translate
 from training.data import word_order
 from training.data.records import Parallel
+from training.tasks import decoding
 from training.tasks.translate import Translate, smoothed
 from training.tokenizers import JointTokenizer, train_sentence_pieces
 
@@ -200,6 +202,20 @@ def test_goes_on_after_being_stopped(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.integration
+def test_patience_may_leave_fewer_checkpoints_to_average(corpus, tmp_path, capsys):
+    """A model that does not learn is as good after the second evaluation as after the first, and stops."""
+    more = ("--steps=6", "--eval_every=2", "--average=3", "--patience=1", "--learning_rate=1e-12", "--beam=1")
+    found = run(*arguments(corpus[0], tmp_path / "out", *more, "--bleu_sample=0"))
+    assert found["training"]["steps"] == 4 and found["averaged"] == 2
+    assert "--average=3: training ended early, with 2 checkpoint(s) to average" in capsys.readouterr().out
+
+
+def test_sources_that_are_longer_than_the_model_reads_are_counted():
+    """One token is that of the end."""
+    assert decoding.count_cut(SimpleNamespace(max_length=4), [[1, 2, 3], [1, 2, 3, 4], []]) == 1
+
+
+@pytest.mark.integration
 def test_another_run_in_the_same_folder_is_refused(trained):
     output, asked, _ = trained
     with pytest.raises(ValueError, match="another run: label_smoothing was 0.1 and is 0.2"):
@@ -225,6 +241,11 @@ def test_bad_flags_are_named_before_anything_is_done(corpus, tmp_path):
         ((*asked, "--vocabulary=", "--strategy=multi_worker_mirrored"), "same vocabulary"),
         ((*asked, "--average=3"), "--average=3 needs as many checkpoints"),
         ((*asked, "--batch=17"), "16 training examples"),
+        ((*asked, "--dev_source=x", "--download"), "--data_dir does not go with --dev_source, --download: leave one"),
+        ((*asked, "--vocabulary_size=99"), "--vocabulary does not go with --vocabulary_size"),
+        ((f"--output={output}", "--train_source=x", "--train_target=x", "--test=t"), "--train_source does not go with"),
+        ((f"--output={output}", "--train_source=x", f"--data_dir={folder}"), "does not go with --data_dir"),
+        ((f"--output={output}", "--task=word_order", "--source=en"), "--task does not go with --source"),
         ((f"--output={output}", "--decode=-"), "no trained model"),
     ]
     for given, message in cases:

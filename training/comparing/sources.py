@@ -28,7 +28,7 @@ def source(values, position, tokenizer=None, **defaults):
     Args:
         values: parsed flags.
         position: encodings joined by `+`.
-        tokenizer: for fresh weights, if `--tokenizer` names none.
+        tokenizer: if `--tokenizer` names none; by default that of the checkpoint.
         **defaults: arguments of the model if no size is named.
     """
     if values.tokenizer is not None:

@@ -57,14 +57,12 @@ class Subject:
         if self.word_order is None:
             return sources.source(self.values, position)
         defaults = {**recipes.RECIPES[self.word_order].model, "max_length": self.max_length}
-        return sources.source(self.values, position, WordPiece(word_order.vocabulary()), **defaults)
+        tokenizer = WordPiece(word_order.vocabulary()) if self.values.checkpoint is None else None
+        return sources.source(self.values, position, tokenizer, **defaults)
 
     def check(self, position):
         """Raises a `ValueError` if this encoding cannot do the task; builds one layer of the model to find out."""
-        source = self.source(position)
-        if source.preset is not None:
-            small = {**source.options, "num_layers": 1, "vocab_size": 8, "position": position}
-            models.build(source.preset, task=self.head, num_classes=2 if self.head == "classify" else None, **small)
+        self.source(position).check(self.head, 2 if self.head == "classify" else None)
 
     def known(self, position):
         """Name and `config` of the task of a run, as far as they are known before data is read."""

@@ -66,7 +66,10 @@ def main(_):
     else:
         position, _, seed = values.only.rpartition("/seed")
         options = dataclasses.replace(options, seed=int(seed))
-        train(values, options, runs.Run(position, int(seed), values.output))
+        try:
+            train(values, options, runs.Run(position, int(seed), values.output))
+        except engine.Diverged as error:
+            raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":

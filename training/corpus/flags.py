@@ -95,4 +95,11 @@ def _plain(text):
 
 def make_job(values, output, tokenizer, source):
     """The `Job` that the flags describe."""
-    return Job(str(output), values.length, shards.files_of(tokenizer), values.shards, values.dev_share, source)
+    files, trained = shards.files_of(tokenizer), trained_vocabulary(values)
+    return Job(str(output), values.length, files, values.shards, values.dev_share, source, trained)
+
+
+def trained_vocabulary(values):
+    """How the vocabulary is trained, or `None` if it is given."""
+    names = ("vocabulary", "vocabulary_size", "vocabulary_sentences", "lowercase")
+    return {name: values[name].value for name in names} if values.train_vocabulary else None

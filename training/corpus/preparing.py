@@ -16,6 +16,29 @@ TRAIN, DEV = "train", "dev"
 _tokenizer = functools.lru_cache(maxsize=2)(shards.tokenizer_of)  # one for a process, not one for each element
 
 
+def check(output, dev_share):
+    """Raises what making a corpus would, before there is a vocabulary: training one takes long."""
+    check_share(dev_share)
+    left_in(output)
+
+
+def check_share(dev_share):
+    """Raises a `ValueError` for a share of held-out documents that leaves none, or is none."""
+    if not 0 <= dev_share < 1:
+        raise ValueError(f"The share of held-out documents is from 0 to below 1. Received: {dev_share}")
+
+
+def left_in(output):
+    """Names that a run which did not end left in a folder. A finished corpus, and other things, are refused."""
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(output)] if tf.io.gfile.isdir(output) else []
+    if shards.INDEX in names:
+        raise FileExistsError(f"'{output}' is a finished corpus. Choose another folder, or remove it.")
+    others = [name for name in names if name != shards.TOKENIZER and not name.endswith((".tfrecord", ".part"))]
+    if others:
+        raise FileExistsError(f"'{output}' has other files, such as '{others[0]}'. Choose an empty folder.")
+    return names
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A corpus to be made. It can be pickled; workers get it with the steps they run.
@@ -30,6 +53,7 @@ class Job:
         num_shards: of the training rows.
         dev_share: share of the documents that are held out, in one shard of their own.
         source: what the documents are, for the index.
+        trained_vocabulary: dict of how the tokenizer was trained, for the index; `None` if it was given.
     """
 
     output: str
@@ -38,12 +62,12 @@ class Job:
     num_shards: int = 1
     dev_share: float = 0.0
     source: tuple = ()
+    trained_vocabulary: dict | None = None
 
     def __post_init__(self):
         if self.num_shards < 1:
             raise ValueError(f"A corpus has at least one shard. Received: {self.num_shards}")
-        if not 0 <= self.dev_share < 1:
-            raise ValueError(f"The share of held-out documents is from 0 to below 1. Received: {self.dev_share}")
+        check_share(self.dev_share)
         self.packer()
 
     def packer(self):
@@ -59,19 +83,14 @@ class Job:
             "dev_share": self.dev_share,
             "vocabulary": len(_tokenizer(self.tokenizer_files).vocabulary),
             "tokenizer": shards.fingerprint(self.tokenizer_files),
+            "trained_vocabulary": self.trained_vocabulary,
             "source": list(self.source),
         }
 
     def begin(self):
-        """Makes the folder, with the tokenizer in it. A finished corpus, or a folder with other things, is refused."""
+        """Makes the folder, with the tokenizer in it, if `left_in` does not refuse it."""
         tf.io.gfile.makedirs(self.output)
-        names = [name.rstrip("/") for name in tf.io.gfile.listdir(self.output)]
-        if shards.INDEX in names:
-            raise FileExistsError(f"'{self.output}' is a finished corpus. Choose another folder, or remove it.")
-        others = [name for name in names if name != shards.TOKENIZER and not name.endswith((".tfrecord", ".part"))]
-        if others:
-            raise FileExistsError(f"'{self.output}' has other files, such as '{others[0]}'. Choose an empty folder.")
-        for name in names:  # left by a run that did not end
+        for name in left_in(self.output):
             path = os.path.join(self.output, name)
             (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
         folder = os.path.join(self.output, shards.TOKENIZER)

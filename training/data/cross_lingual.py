@@ -4,6 +4,7 @@ Hu et al., "XTREME", https://arxiv.org/abs/2003.11080: MultiNLI to XNLI, SQuAD 1
 passages.
 """
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -16,27 +17,36 @@ class Benchmark:
 
     Attributes:
         spans: whether its answers are spans of a context; else pairs are classified.
-        languages: in which it is.
+        scoring: how XTREME scores it: accuracy, or F1 and exact match by the rules of SQuAD or of MLQA.
+        languages: in which XTREME has it.
         split: that is reported.
         tfds: name of the set of a language in TensorFlow Datasets.
         tfds_split: name of the reported split there.
+        dev: whether it has a dev set besides, in English too.
+        more: languages in files only, evaluated if they are asked for.
     """
 
     spans: bool
+    scoring: str
     languages: tuple
     split: str
     tfds: str
     tfds_split: str
+    dev: bool = False
+    more: tuple = ()
 
 
-XQUAD = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
+ACCURACY, SQUAD_RULES, MLQA_RULES = "accuracy", "squad", "mlqa"
+XQUAD = ("ar", "de", "el", "en", "es", "hi", "ru", "th", "tr", "vi", "zh")
 MLQA = ("ar", "de", "en", "es", "hi", "vi", "zh")
+TYDIQA = tuple(squad.NAMES)
 BENCHMARKS = {
-    "xnli": Benchmark(False, xnli.LANGUAGES, "test", "xnli", "{split}"),
-    "xquad": Benchmark(True, XQUAD, "test", "xquad/{language}", "test"),
-    "mlqa": Benchmark(True, MLQA, "test", "mlqa/{language}", "{split}"),
-    "tydiqa": Benchmark(True, tuple(squad.NAMES), "dev", "tydi_qa/goldp", "{split}-{language}"),
+    "xnli": Benchmark(False, ACCURACY, xnli.LANGUAGES, "test", "xnli", "{split}", dev=True),
+    "xquad": Benchmark(True, SQUAD_RULES, XQUAD, "test", "xquad/{language}", "test", more=("ro",)),
+    "mlqa": Benchmark(True, MLQA_RULES, MLQA, "test", "mlqa/{language}", "{split}", dev=True),
+    "tydiqa": Benchmark(True, SQUAD_RULES, TYDIQA, "dev", "tydi_qa/goldp", "{split}-{language}"),
 }
+ENGLISH = "en"
 
 
 class Source:
@@ -45,11 +55,11 @@ class Source:
     Args:
         name: key of `BENCHMARKS`.
         folder: that has the files of the benchmark (or its folder), and those of MNLI or SQuAD.
-        languages: list, or `None` for all whose files are there.
+        languages: list, or `None` for all of XTREME's whose files are there.
         split: `None` for the one that is reported.
         train_file, dev_file: instead of those found in `folder`: in the format of SQuAD, or a table of MNLI or XNLI.
         use_tfds, download: read from TensorFlow Datasets, prepared in `folder`.
-        train: whether there has to be a training set.
+        train: whether there have to be a training set, and one to choose checkpoints on.
         skip: whether to leave out what cannot be read instead of stopping at the first.
     """
 
@@ -73,16 +83,20 @@ class Source:
         self.name, self.about, self.folder = name, BENCHMARKS[name], folder
         self.split = split or self.about.split
         self.use_tfds, self.download, self.on_error = use_tfds, download, "skip" if skip else "raise"
-        unknown = sorted(set(languages or ()) - set(self.about.languages))
+        known = self.about.languages + (() if use_tfds else self.about.more)
+        unknown = sorted(set(languages or ()) - set(known))
         if unknown:
-            raise ValueError(f"{name} is not in {', '.join(unknown)}. It is in: {', '.join(self.about.languages)}.")
+            raise ValueError(f"{name} is not in {', '.join(unknown)}. It is in: {', '.join(known)}.")
         self.files, self.missing = {}, []
+        self.train_file, self.dev_file = self._given(train_file), self._given(dev_file)
         if use_tfds:
             self.languages = list(languages or self.about.languages)
+            self._check_tfds(train)
         else:
             self._find(languages)
-        self.train_file = self._given(train_file) or (self._training("train") if train and not use_tfds else None)
-        self.dev_file = self._given(dev_file) or (self._training("dev", needed=False) if not use_tfds else None)
+            if train:
+                self.train_file = self.train_file or self._training("train")
+                self.dev_file = self.dev_file or self._dev_file()
 
     def _find(self, languages):
         for language in languages or self.about.languages:
@@ -96,15 +110,46 @@ class Source:
             raise FileNotFoundError(f"No language of {self.name}, split {self.split!r}, is in '{self.folder}'.")
         self.languages = list(self.files)
 
-    def _file(self, language):
-        folder = Path(self.folder)
+    def _check_tfds(self, train):
+        """Looks for all that will be read: a language that is missing must not be found out after training."""
+        asked = [self._names(language) for language in self.languages]
+        if train:
+            asked += [self._training_names("train")] if self.train_file is None else []
+            asked += [self._training_names("dev")] if self.dev_file is None else []
+        for name, split in dict.fromkeys(asked):
+            tfds.builder(name, split, self.folder, self.download)
+
+    def _names(self, language):
+        """Name and split in TensorFlow Datasets of the evaluation set of a language."""
+        spoken = dict(split={"dev": "validation"}.get(self.split, self.split), language=language)
+        return self.about.tfds.format(**spoken), self.about.tfds_split.format(**spoken)
+
+    def _training_names(self, split):
+        if self.about.spans:
+            return "squad", {"dev": "validation"}.get(split, split)
+        return "glue/mnli", {"dev": "validation_matched"}.get(split, split)
+
+    def _file(self, language, split=None):
+        folder, split = Path(self.folder), split or self.split
         if self.name == "xnli":
             folders = [folder, folder / "xnli", folder / "XNLI", folder / "XNLI-1.0"]
-            return tables.find(folders, xnli.files(self.split, language))
-        spoken = dict(language=language, split=self.split, name=squad.NAMES.get(language, language))
+            return tables.find(folders, xnli.files(split, language))
+        spoken = dict(language=language, split=split, name=squad.NAMES.get(language, language))
         return tables.find([folder, folder / self.name], [name.format(**spoken) for name in squad.FILES[self.name]])
 
-    def _training(self, split, needed=True):
+    def _dev_file(self):
+        """The dev set of the training task, or the benchmark's own in English, if another set is reported."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._training("dev")
+        if self.about.dev and self.split != "dev":
+            with contextlib.suppress(FileNotFoundError):
+                return self._file(ENGLISH, "dev")
+        raise ValueError(
+            f"Nothing to choose checkpoints on but what is reported, {self.name}[{self.split}]: '{self.folder}' has no "
+            f"dev set of {'SQuAD' if self.about.spans else 'MNLI'}. Name a file with --dev_file."
+        )
+
+    def _training(self, split):
         folder = Path(self.folder)
         if self.about.spans:
             folders, names = [folder / "squad"], [name.format(split=split) for name in squad.FILES["squad"]]
@@ -114,9 +159,7 @@ class Source:
         try:
             return tables.find([*folders, folder], names)
         except FileNotFoundError as error:
-            if needed:
-                raise FileNotFoundError(f"Nothing to train on: {error} Name a file with --train_file.") from error
-            return None
+            raise FileNotFoundError(f"Nothing to train on: {error} Name a file with --train_file.") from error
 
     @staticmethod
     def _given(file):
@@ -127,33 +170,30 @@ class Source:
     def train(self):
         """The training set: `Classification` or a list of `Question`."""
         if self.train_file is None and self.use_tfds:
-            return self._tfds("squad" if self.about.spans else "glue/mnli", "train")
+            return self._tfds(*self._training_names("train"))
         return self._read(self.train_file)
 
     def dev(self):
         """The set that chooses checkpoints, and its name: that of the training task, or the benchmark's in English."""
         if self.dev_file is not None:
             return self._read(self.dev_file), str(self.dev_file)
-        if self.use_tfds:
-            name, split = ("squad", "validation") if self.about.spans else ("glue/mnli", "validation_matched")
-            return self._tfds(name, split), f"{name}[{split}]"
-        language = "en" if "en" in self.languages else self.languages[0]
-        return self.load(language), f"{self.name}[{self.split}] {language}"
+        name, split = self._training_names("dev")
+        return self._tfds(name, split), f"{name}[{split}]"
 
     def _read(self, file):
         if self.about.spans:
             return squad.read(file, self.on_error)
         _, first = next(iter(tables.lines(file)), (1, ""))
-        if "gold_label" in first.split("\t"):  # MNLI's own, which has pairs that annotators did not agree on
+        columns = first.strip().split("\t")
+        if "gold_label" in columns and "language" not in columns:
+            # MNLI's own, which has pairs that annotators did not agree on.
             return glue.read(glue.TASKS["mnli"], file, on_error=self.on_error)
-        return xnli.read(file, on_error=self.on_error)
+        return xnli.read(file, ENGLISH, on_error=self.on_error)
 
     def load(self, language):
         """The evaluation set of a language."""
         if self.use_tfds:
-            split = {"dev": "validation"}.get(self.split, self.split)
-            spoken = dict(split=split, language=language)
-            return self._tfds(self.about.tfds.format(**spoken), self.about.tfds_split.format(**spoken), language)
+            return self._tfds(*self._names(language), language)
         if self.about.spans:
             return squad.read(self.files[language], self.on_error)
         return xnli.read(self.files[language], language, self.on_error)

@@ -36,16 +36,6 @@ NAMES = {
 }
 
 
-def load(benchmark, folder, split="dev", language="en", on_error="raise"):
-    """The questions of one file of a benchmark in `FILES`, in `folder` or in its folder `benchmark`."""
-    if benchmark not in FILES:
-        raise ValueError(f"Unknown benchmark {benchmark!r}. Known: {', '.join(FILES)}. `read` takes any file.")
-    names = [
-        name.format(split=split, language=language, name=NAMES.get(language, language)) for name in FILES[benchmark]
-    ]
-    return read(tables.find([Path(folder), Path(folder) / benchmark], names), on_error)
-
-
 def read(file, on_error="raise"):
     """The questions of a file.
 

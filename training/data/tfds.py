@@ -70,6 +70,17 @@ def converter(name, language=None, source=None, target=None):
 
 def examples(name, split, data_dir=None, download=False):
     """An iterator of the examples of a prepared data set, with `str` for bytes and lists for arrays."""
+    found = builder(name, split, data_dir, download)
+    import tensorflow_datasets
+
+    # Files in order, so that a resumed run sees the same examples.
+    config = tensorflow_datasets.ReadConfig(interleave_cycle_length=1)
+    dataset = found.as_dataset(split=split, shuffle_files=False, read_config=config)
+    return map(plain, dataset.as_numpy_iterator())
+
+
+def builder(name, split, data_dir=None, download=False):
+    """The builder of a data set, which is prepared (or downloaded, if asked for) and has the split."""
     try:
         import tensorflow_datasets
     except ImportError as error:
@@ -78,23 +89,20 @@ def examples(name, split, data_dir=None, download=False):
             "from a folder, which needs nothing."
         ) from error
     try:
-        builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+        found = tensorflow_datasets.builder(name, data_dir=data_dir)
     except tensorflow_datasets.core.DatasetNotFoundError as error:
         raise ValueError(f"tensorflow_datasets knows no {name!r}, and '{data_dir}' has none. {error}") from error
     if download:
-        builder.download_and_prepare()
-    if not builder.is_prepared():
+        found.download_and_prepare()
+    if not found.is_prepared():
         raise FileNotFoundError(
-            f"{name} is not prepared in '{builder.data_path}'. With a network, prepare it by `tfds build {name} "
+            f"{name} is not prepared in '{found.data_path}'. With a network, prepare it by `tfds build {name} "
             f"--data_dir DIR` (or pass download=True), and copy DIR to a machine without one; or read the official "
             "files from a folder instead."
         )
-    if split.split("[")[0] not in builder.info.splits:
-        raise ValueError(f"{name} has no split {split!r}. It has: {', '.join(builder.info.splits)}.")
-    # Files in order, so that a resumed run sees the same examples.
-    config = tensorflow_datasets.ReadConfig(interleave_cycle_length=1)
-    dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
-    return map(plain, dataset.as_numpy_iterator())
+    if split.split("[")[0] not in found.info.splits:
+        raise ValueError(f"{name} has no split {split!r}. It has: {', '.join(found.info.splits)}.")
+    return found
 
 
 def plain(value):
@@ -134,16 +142,16 @@ def _questions(found, source_name, on_error="raise"):
     before, questions = len(problems.found), []
     for example in found:
         question = Question(example["id"], example["question"].strip(), example["context"], [])
-        written = (
-            [] if example.get("is_impossible") else zip(*(example["answers"][k] for k in ("text", "answer_start")))
-        )
+        keys = () if example.get("is_impossible") else ("text", "answer_start")
+        written = list(zip(*(example["answers"][key] for key in keys)))
         for text, start in written:
             try:
                 answer = {"text": text, "answer_start": start}
                 question.answers.append(squad.checked_answer(answer, question.context))
             except ValueError as error:
                 problems.add(source_name, question.id, str(error))
-        questions.append(question)
+        if question.answers or not written:
+            questions.append(question)
     problems.report(before)
     return questions
 

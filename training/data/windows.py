@@ -116,11 +116,15 @@ def _cut(length, room, stride):
 
 
 def _best_window(length, pieces):
-    """For each token the window with the greatest smaller margin around it; the first of equal ones."""
+    """For each token, of the windows that hold it, the one with the greatest smaller margin around it.
+
+    A longer window has a little more than its margin, as in BERT: a hundredth of its length. Of equal ones it is the
+    first.
+    """
     place = np.arange(length)
     margins = [np.minimum(place - begin, end - 1 - place) for begin, end in pieces]
-    # The longer window wins by a hair where margins are equal, as in BERT.
-    return np.argmax([m + 0.01 * (end - begin) for m, (begin, end) in zip(margins, pieces)], axis=0)
+    scores = [np.where(m < 0, -np.inf, m + 0.01 * (end - begin)) for m, (begin, end) in zip(margins, pieces)]
+    return np.argmax(scores, axis=0)
 
 
 def _token_span(question, spans):

@@ -5,8 +5,6 @@ layouts are read: XTREME's (`dev-de.tsv`: premise, hypothesis, label; no header)
 languages in one file with a header) and that of the translated training sets (`multinli.train.de.tsv`).
 """
 
-from pathlib import Path
-
 from training.data import tables
 from training.data.glue import ENTAILMENT
 from training.data.records import Classification
@@ -26,22 +24,6 @@ def files(split, language):
     """Names that the file of a split may have."""
     names = [f"{split}-{language}.tsv", f"xnli.{split}.tsv", f"{split}.tsv"]
     return names + [f"multinli.train.{language}.tsv"] * (split == "train")
-
-
-def load(folder, language, split, on_error="raise"):
-    """The pairs of one language.
-
-    Args:
-        folder: where the files are, or a folder that has a folder `xnli` or `XNLI`.
-        language: two letters.
-        split: `"dev"` (also called `"validation"`), `"test"` or `"train"`.
-        on_error: `"raise"`, `"skip"` or `tables.Problems`.
-
-    Returns: `Classification` with the classes of MNLI in the same order.
-    """
-    split = "dev" if split == "validation" else split
-    folders = [Path(folder), Path(folder) / "xnli", Path(folder) / "XNLI", Path(folder) / "XNLI-1.0"]
-    return read(tables.find(folders, files(split, language)), language, on_error)
 
 
 def read(file, language=None, on_error="raise"):

@@ -3,8 +3,23 @@
 `run(task, options, output)` is all that a binary needs; `flags` makes the options.
 """
 
-from training.engine.checkpoints import restore, restore_average
-from training.engine.loop import finished, run, start
+from training.engine.checkpoints import newest, restore, restore_average
+from training.engine.loop import diverged, finished, run, start
 from training.engine.options import TrainOptions
+from training.engine.trainer import Diverged
 
-__all__ = ["TrainOptions", "finished", "restore", "restore_average", "run", "start"]
+# What ends a binary with a line instead of a trace: wrong flags and files, and a training that cannot go on.
+ERRORS = (ValueError, OSError, Diverged)
+
+__all__ = [
+    "ERRORS",
+    "Diverged",
+    "TrainOptions",
+    "diverged",
+    "finished",
+    "newest",
+    "restore",
+    "restore_average",
+    "run",
+    "start",
+]

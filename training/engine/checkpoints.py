@@ -79,13 +79,18 @@ def restore(model, output, which="best"):
     return model
 
 
+def newest(output):
+    """Paths of the newest checkpoints of a run, in order."""
+    state = tf.train.get_checkpoint_state(os.path.join(output, NEWEST))
+    return list(state.all_model_checkpoint_paths) if state else []
+
+
 def restore_average(model, output, last):
     """Puts the mean of the weights of the `last` newest checkpoints into a built model and returns it.
 
     Reference: Vaswani et al., 2017, section 6.1.
     """
-    state = tf.train.get_checkpoint_state(os.path.join(output, NEWEST))
-    paths = list(state.all_model_checkpoint_paths) if state else []
+    paths = newest(output)
     if len(paths) < last:
         raise ValueError(
             f"{output} has {len(paths)} checkpoint(s), and {last} are to be averaged. Train with keep={last}."

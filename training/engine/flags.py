@@ -37,11 +37,19 @@ def define(flag_values=flags.FLAGS, **defaults):
             flags.DEFINE_string(name, **given)
 
 
-def options(flag_values=flags.FLAGS, **changed):
-    """The validated `TrainOptions` of the parsed flags.
+def check_output(output):
+    """Raises a `ValueError` if an output is not on this machine: Python's own files would be in a folder `gs:`."""
+    if output is not None and "://" in output:
+        raise ValueError(f"--output is on a file system of this machine. Received: --output={output}")
+
+
+def options(flag_values=flags.FLAGS, remote=False, **changed):
+    """The validated `TrainOptions` of the parsed flags, with `remote` also if `--output` is not on this machine.
 
     Where a binary has a default number of epochs and the user gives `--steps`, or the reverse, what was given counts.
     """
+    if not remote:
+        check_output(flag_values.output)
     values = {field.name: flag_values[field.name].value for field in dataclasses.fields(TrainOptions)}
     for given, other in (("steps", "epochs"), ("epochs", "steps")):
         if flag_values[given].present and not flag_values[other].present:

@@ -52,6 +52,11 @@ class RunFolder:
         """The results of a finished run, else `None`."""
         return self.run["results"] if self.run.get("state") == "finished" else None
 
+    @property
+    def diverged(self):
+        """What was said when the run diverged, if that is how it ended, else `None`."""
+        return self.run["diverged"] if self.run.get("state") == "diverged" else None
+
     def write(self, **known):
         """Adds to what `run.json` says."""
         self.run = {**self.run, **known, "seconds": self.seconds_before + time.monotonic() - self.begin}

@@ -15,7 +15,7 @@ from training.engine.evaluator import Evaluator
 from training.engine.folder import RunFolder
 from training.engine.pipeline import distribute
 from training.engine.progress import Progress
-from training.engine.trainer import Trainer
+from training.engine.trainer import Diverged, Trainer
 
 orbit.controller._log = logging.info  # orbit also prints each message; the console has our progress line
 
@@ -45,9 +45,18 @@ def finished(name, config, options, output):
         options: `TrainOptions`.
         output: folder of the run.
     """
+    return _checked(name, config, options, output).results
+
+
+def diverged(task, options, output):
+    """What the run in `output` said when it diverged, `None` if it did not. Raises as `finished` does."""
+    return _checked(task.name, task.config(), options, output).diverged
+
+
+def _checked(name, config, options, output):
     folder = RunFolder(output, {**options.that_matter(), "task": name, **config})
     folder.check()
-    return folder.results
+    return folder
 
 
 def run(task, options, output, strategy=None, stream=None):
@@ -66,16 +75,21 @@ def run(task, options, output, strategy=None, stream=None):
 
     Returns: a dict: `steps` made, `last` (figures of the last evaluation per set), `best` (the same of the best one,
     with its `step` and its `primary` figure), `train` (figures of training up to the last evaluation).
+
+    Raises `Diverged` if the loss or a gradient is not finite.
     """
     options.validate(examples=task.num_examples)
-    folder = RunFolder(output, {**options.that_matter(), "task": task.name, **task.config()})
-    folder.check()
+    folder = _checked(task.name, task.config(), options, output)
     if folder.results is not None:
         Progress(1, stream=stream).say(f"{output} is a finished run; its results are in run.json.")
         return folder.results
     strategy = strategy or start(options)
     options.validate(strategy.num_replicas_in_sync, task.num_examples)
-    return _Run(task, options, output, folder, strategy, stream).results()
+    try:
+        return _Run(task, options, output, folder, strategy, stream).results()
+    except Diverged as error:
+        folder.write(state="diverged", diverged=str(error))
+        raise
 
 
 class _Run:
@@ -133,7 +147,7 @@ class _Run:
             options=vars(options),
             seed=options.seed,
             replicas=strategy.num_replicas_in_sync,
-            precision=keras.config.dtype_policy().name,
+            precision=self.model.dtype_policy.name,
             parameters=self.model.count_params(),
             total_steps=self.total,
         )

@@ -43,7 +43,7 @@ def make(model, options, total):
     kept = not_decayed(model)
     if options.weight_decay and kept:
         optimizer.exclude_from_weight_decay(var_list=kept)
-    if keras.config.dtype_policy().name == "mixed_float16":
+    if model.dtype_policy.name == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     return optimizer

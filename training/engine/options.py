@@ -1,6 +1,7 @@
 """What a training run can be told, checked before anything expensive happens."""
 
 import dataclasses
+import math
 
 SCHEDULES = ("linear", "constant", "inverse_sqrt", "noam")
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu")
@@ -55,8 +56,11 @@ class TrainOptions:
         """
         if (self.steps is None) == (self.epochs is None):
             raise ValueError(f"Give either steps or epochs. Received: steps={self.steps}, epochs={self.epochs}")
-        positive = "steps epochs batch learning_rate model_width accumulation eval_every patience steps_per_loop"
-        for name in (positive + " checkpoint_every keep").split():
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number. Received: {name}={value}")
+        positive = "steps epochs batch learning_rate model_width epsilon accumulation eval_every patience"
+        for name in (positive + " steps_per_loop checkpoint_every keep").split():
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive. Received: {name}={value}")
@@ -68,6 +72,8 @@ class TrainOptions:
             value = getattr(self, name)
             if value not in known and not (name == "precision" and value is None):
                 raise ValueError(f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}")
+        if not 0 <= self.beta_2 < 1:
+            raise ValueError(f"beta_2 is from 0 to below 1, e.g. 0.999. Received: beta_2={self.beta_2}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is a momentum between 0 and 1, e.g. 0.999. Received: ema={self.ema}")
         if self.schedule == "noam" and self.model_width is None:

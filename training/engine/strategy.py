@@ -54,6 +54,16 @@ def is_chief(strategy):
     return task_type == "worker" and task_id == 0 and "chief" not in resolver.cluster_spec().as_dict()
 
 
+def wait_for_all(strategy):
+    """Returns when all workers have come here: what the chief wrote before, the others can read."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+
+        def meet():
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.ones(()))
+
+        strategy.run(tf.function(meet))
+
+
 def _devices():
     gpus = [f"GPU:{index}" for index in range(len(tf.config.list_logical_devices("GPU")))]
     return gpus or [f"CPU:{index}" for index in range(len(tf.config.list_logical_devices("CPU")))]

@@ -1,12 +1,17 @@
 """The inner loop of training, as orbit's controller wants it."""
 
 import json
+import math
 import time
 
 import orbit
 import tensorflow as tf
 
 from training.engine.step import Step
+
+
+class Diverged(FloatingPointError):
+    """A loss or a gradient that is not finite."""
 
 
 class Trainer(orbit.AbstractTrainer):
@@ -43,16 +48,23 @@ class Trainer(orbit.AbstractTrainer):
         self.speed.add(int(num_steps), tokens, time.monotonic() - begin, float(waited))
         averages = {name: total / weight if weight else 0.0 for name, (total, weight) in sums.items()}
         averages["learning_rate"] = table[-1, names.index("learning_rate"), 0]
-        if not abs(averages["loss"]) < float("inf"):
-            raise FloatingPointError(
-                f"The loss is not finite between steps {self.step.numpy() - int(num_steps)} and {self.step.numpy()}. "
-                "Lower the learning rate, lengthen the warm-up or clip gradients; the last checkpoint is from before."
-            )
+        self._check_finite(averages["loss"], table[:, names.index("gradient_norm"), 1], int(num_steps))
         self.figures.add({name: sums[name] for name in sums if name not in ("gradient_norm", "learning_rate")})
         found = {**averages, **self.speed.last}
         if self.on_loop is not None:
             found.update(self.on_loop(found) or {})
         return found
+
+    def _check_finite(self, loss, finite_gradients, count):
+        """Raises before the controller saves a checkpoint that nothing could go on from."""
+        # With a loss scale, steps whose gradient is not finite are left out.
+        gradients = self.replica_step.loss_scaled or finite_gradients.all()
+        if not math.isfinite(loss) or not gradients:
+            raise Diverged(
+                f"The {'gradient' if math.isfinite(loss) else 'loss'} is not finite between steps "
+                f"{self.step.numpy() - count} and {self.step.numpy()}. Lower the learning rate, lengthen the warm-up "
+                "or clip gradients; the last checkpoint is from before."
+            )
 
     def _steps(self, iterator, count):
         rows = tf.TensorArray(tf.float32, size=count, infer_shape=False)

@@ -74,11 +74,6 @@ def evaluate(task, predictions, labels, label_names=None):
     return {name: METRICS[name](predictions, labels) for name in names(task, label_names)}
 
 
-def glue_score(scores):
-    """What a task adds to GLUE's average: the mean of its metrics."""
-    return float(np.mean(list(scores.values())))
-
-
 def _checked(predictions, labels):
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.shape != labels.shape or predictions.ndim != 1 or not len(labels):

@@ -1,8 +1,11 @@
-"""F1 and exact match of answers, with the normalisation of MLQA.
+"""F1 and exact match of answers, with the normalisation of SQuAD or of MLQA.
 
-Answers are compared without case, punctuation, articles and superfluous space. MLQA (Lewis et al.,
-https://arxiv.org/abs/1910.07475) extends SQuAD's definition to other languages: punctuation is what Unicode says, the
+Answers are compared without case, punctuation, articles and superfluous space. SQuAD's script knows ASCII's punctuation
+and English articles; XTREME scores XQuAD and TyDi QA with it, whatever their language. MLQA (Lewis et al.,
+https://arxiv.org/abs/1910.07475) extends the definition to other languages: punctuation is what Unicode says, the
 articles are those of the language, and Chinese is compared character by character.
+
+The functions take a `language`, two letters, for MLQA's rules, or `None` for SQuAD's.
 """
 
 import collections
@@ -31,12 +34,15 @@ def _is_punctuation(char):
     return char in string.punctuation or unicodedata.category(char).startswith("P")
 
 
-def tokens(text, language="en"):
+def tokens(text, language=None):
     """What is compared: the words of an answer, in order, after normalisation.
 
     Languages that MLQA does not have keep all of their words. In Chinese each ideograph is a word, and so is a run of
     other letters.
     """
+    if language is None:
+        text = "".join(char for char in text.lower() if char not in string.punctuation)
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
     text = "".join(char for char in text.lower() if not _is_punctuation(char))
     if language in ARTICLES:
         text = re.sub(rf"\b({'|'.join(ARTICLES[language])})\b", " ", text)
@@ -48,31 +54,31 @@ def tokens(text, language="en"):
     return text.split()
 
 
-def normalise(text, language="en"):
+def normalise(text, language=None):
     """The normalised answer, as one string."""
     return " ".join(tokens(text, language))
 
 
-def exact_match(prediction, answer, language="en"):
+def exact_match(prediction, answer, language=None):
     """1.0 or 0.0."""
     return float(normalise(prediction, language) == normalise(answer, language))
 
 
-def f1(prediction, answer, language="en"):
+def f1(prediction, answer, language=None):
     """Harmonic mean of precision and recall over words, each counted as often as it occurs."""
     ours, theirs = tokens(prediction, language), tokens(answer, language)
     same = sum((collections.Counter(ours) & collections.Counter(theirs)).values())
     return 2.0 * same / (len(ours) + len(theirs)) if same else 0.0
 
 
-def evaluate(questions, predictions, language="en"):
+def evaluate(questions, predictions, language=None):
     """The scores of a set of questions, in percent.
 
     Args:
         questions: list of `Question`. The best of its answers counts for each; a question without answers is right if
             nothing is predicted.
         predictions: dict from ids to texts. A question that has none counts as wrong, like an empty text.
-        language: two letters, of the contexts.
+        language: two letters, of the contexts, for MLQA's rules; `None` for SQuAD's.
 
     Returns: dict of `f1` and `exact_match`.
     """

@@ -84,8 +84,8 @@ class Classify(Task):
 
     def build_model(self):
         if self.label_names is None:
-            return self.source.build("regress")
-        return self.source.build("classify", len(self.label_names))
+            return self.source.build("regress", length=self.max_length)
+        return self.source.build("classify", len(self.label_names), self.max_length)
 
     def train_data(self, start_step, pipeline=None):
         lengths = self.train["padding_mask"].sum(axis=1) if self.by_length else None

@@ -24,8 +24,7 @@ def translate(model, tokenizer, texts, batch=32, beam=10, penalty=0.6):
     found = [""] * len(texts)
     filled = [index for index, text in enumerate(texts) if text.strip()]
     ids = dict(zip(filled, tokenizer.tokenize([texts[index] for index in filled])))
-    limit = model.max_length - 1
-    cut = sum(len(each) > limit for each in ids.values())
+    limit, cut = model.max_length - 1, count_cut(model, ids.values())
     order = sorted(filled, key=lambda index: len(ids[index]))
     for begin in range(0, len(order), batch):
         rows = order[begin : begin + batch]
@@ -50,6 +49,11 @@ def translate(model, tokenizer, texts, batch=32, beam=10, penalty=0.6):
         for index, text in zip(rows, tokenizer.decode(outputs)):
             found[index] = text
     return found, cut
+
+
+def count_cut(model, ids):
+    """How many of some sources, lists of ids, are longer than the model reads."""
+    return sum(len(each) > model.max_length - 1 for each in ids)
 
 
 def translate_lines(model, tokenizer, lines, write, chunk=1024, **options):

@@ -18,6 +18,12 @@ def word_starts(tokenizer):
     return np.array([piece.startswith("\u2581") for piece in pieces])
 
 
+def check_rate(rate):
+    """Raises a `ValueError` for a share of masked tokens that is none."""
+    if not 0 < rate < 1:
+        raise ValueError(f"The share of masked tokens must lie between 0 and 1. Received: {rate}")
+
+
 class Masking:
     """Chooses tokens and hides them. The choice is a function of a seed, so that a step has the same masks again.
 
@@ -32,8 +38,7 @@ class Masking:
     def __init__(self, tokenizer, length, rate=0.15, whole_words=False):
         if tokenizer.mask_id is None:
             raise ValueError("Masked language modelling needs a [MASK] token, and the vocabulary has none.")
-        if not 0 < rate < 1:
-            raise ValueError(f"The share of masked tokens must lie between 0 and 1. Received: {rate}")
+        check_rate(rate)
         self.predictions = min(max(1, round(length * rate)), length - 1)
         self.rate, self.whole_words = rate, whole_words
         self.mask_id = tokenizer.mask_id
@@ -120,7 +125,7 @@ class MaskedLanguageModel(Task):
         return len(self.train)
 
     def build_model(self):
-        return self.source.build("masked_lm")
+        return self.source.build("masked_lm", length=self.length)
 
     def _masked(self, batch, seed):
         ids = tf.ensure_shape(tf.cast(batch["token_ids"], "int32"), (None, self.length))

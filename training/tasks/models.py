@@ -7,7 +7,8 @@ from pathlib import Path
 import keras
 
 from keras_posenc import checkpoints, models
-from keras_posenc.checkpoints import installed
+from keras_posenc.checkpoints import installed, remote
+from keras_posenc.folding import position_encodings
 
 
 @dataclasses.dataclass
@@ -17,7 +18,7 @@ class ModelSource:
     Attributes:
         checkpoint: folder, or the name of installed weights; `None` for fresh weights.
         preset: a named size, if there is no checkpoint.
-        tokenizer: of texts. By default that of the checkpoint.
+        tokenizer: of texts, by default that of the checkpoint; one with another vocabulary than it is refused.
         position: encodings joined by `+`, with fresh weights only.
         options: further arguments of the model, such as `dropout`, `sharing` or options of the encoding.
         segments: `"input"`, `"per_head"` or `"none"`; `None` for what the checkpoint has, and for fresh weights what
@@ -44,32 +45,59 @@ class ModelSource:
                     f"The positions of {self.checkpoint} are those it was trained with. Received also: "
                     f"position={self.position!r}. `python -m keras_posenc.conversion` converts a model to others."
                 )
+        own = self._own_tokenizer()
         if self.tokenizer is None:
-            self.tokenizer = self._own_tokenizer()
+            self.tokenizer = own
+        elif own is not None and own.vocabulary != self.tokenizer.vocabulary:
+            raise ValueError(
+                f"{self.checkpoint} has a vocabulary of its own, of {len(own.vocabulary)} pieces. Received another, of "
+                f"{len(self.tokenizer.vocabulary)}. Leave --tokenizer out."
+            )
+        if self.tokenizer is None:
+            what = f"{self.checkpoint} has no tokenizer" if self.checkpoint else f"{self.preset} has no vocabulary"
+            raise ValueError(f"{what} of its own: name the folder of one with --tokenizer.")
 
     def _own_tokenizer(self):
+        """That of the checkpoint, or `None`."""
         from keras_posenc.checkpoints.tokenizer import found, load_tokenizer
 
         if self.checkpoint is None:
-            raise ValueError(f"{self.preset} has no vocabulary of its own: a tokenizer is needed.")
+            return None
         place = self.path if self.path.is_dir() else self.path.parent
-        if not found(place):
-            raise ValueError(f"{self.checkpoint} has no tokenizer: name a folder that has one.")
-        return load_tokenizer(place)
+        return load_tokenizer(place) if found(place) else None
 
     def config(self):
         """What tells this model from others, for a run's record."""
         names = ("checkpoint", "preset", "position", "options", "segments")
         return {**{name: getattr(self, name) for name in names}, "vocabulary": len(self.tokenizer.vocabulary)}
 
-    def build(self, task, num_classes=None):
-        """A built model with the head of `task`."""
+    def check(self, task, num_classes=None):
+        """Raises a `ValueError` if there is no such model; of fresh weights it builds one layer to find out."""
+        if self.preset is not None:
+            small = {**self.options, "num_layers": 1, "vocab_size": 8}
+            dataclasses.replace(self, options=small)._build(task, num_classes)
+
+    def build(self, task, num_classes=None, length=None):
+        """A built model with the head of `task`, which takes inputs of `length` tokens, if that is given."""
+        model = self._build(task, num_classes)
+        backbone = getattr(model, "backbone", model)
+        if len(self.tokenizer.vocabulary) > backbone.vocab_size:
+            raise ValueError(
+                f"The tokenizer has {len(self.tokenizer.vocabulary)} pieces, and {self.checkpoint or self.preset} has "
+                f"embeddings for {backbone.vocab_size}. Use the tokenizer that it was trained with."
+            )
+        if length is not None:
+            _check_length(model, length)
+        return model
+
+    def _build(self, task, num_classes):
         given = {"num_classes": num_classes} if num_classes is not None else {}
         if self.checkpoint is not None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", ".*weights are fresh.*")
                 known = installed.KNOWN.get(self.checkpoint)
-                more = {**(known.options if known else {}), **self.options}
+                # A folder of our own remembers the precision it was trained in; this run has one of its own.
+                more = {"dtype": keras.config.dtype_policy().name, **(known.options if known else {}), **self.options}
                 model = checkpoints.load(self.path, task, **given, **more).model
             return model if self.segments is None else with_segments(model, self.segments)
         options = {"vocab_size": len(self.tokenizer.vocabulary), "position": self.position or "learned", **self.options}
@@ -78,8 +106,18 @@ class ModelSource:
         return models.build(self.preset, task=task, **given, **options)
 
 
+def _check_length(model, length):
+    for encoding in position_encodings(model):
+        try:
+            encoding.check_length(length)
+        except ValueError as error:
+            raise ValueError(f"{length} tokens are too many: give a smaller --max_length. {error}") from None
+
+
 def find(checkpoint):
-    """The path of a checkpoint: a folder or file, or installed weights by their name."""
+    """The path of a checkpoint: a folder or file, here or behind a URI, or installed weights by their name."""
+    if remote.is_remote(checkpoint):
+        return remote.fetch(checkpoint)
     if Path(checkpoint).exists():
         return Path(checkpoint)
     if checkpoint in installed.KNOWN:

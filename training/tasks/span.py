@@ -19,7 +19,8 @@ class Spans(Task):
         source: a `ModelSource`.
         train: list of `Question`, or `None` to evaluate only.
         evaluations: dict of names to lists of `Question`.
-        languages: dict of names to the language of the set, English if left out.
+        languages: dict of names to the language of the set, for those that are scored by MLQA's rules; the others are
+            by SQuAD's.
         batch: global number of windows of a step.
         max_length, stride: of windows of long contexts.
         static: whether all batches have `max_length` tokens.
@@ -45,6 +46,8 @@ class Spans(Task):
         self.source, self.batch, self.max_length, self.stride = source, batch, max_length, stride
         self.static, self.seed = static, seed
         self.primary = primary or (f"{next(iter(evaluations))}/f1" if evaluations else None)
+        for name, questions in {**evaluations, "the training set": train or []}.items():
+            _check_answers(name, questions)
         self.questions, self.languages = evaluations, dict(languages or {})
         made = {name: self._windows(questions) for name, questions in evaluations.items()}
         self.windows = made
@@ -72,7 +75,7 @@ class Spans(Task):
         }
 
     def build_model(self):
-        return self.source.build("span")
+        return self.source.build("span", length=self.max_length)
 
     def train_data(self, start_step, pipeline=None):
         lengths = None if self.static else self.train["padding_mask"].sum(axis=1)
@@ -105,9 +108,18 @@ class Spans(Task):
 
     def metrics(self, name, outputs):
         questions = self.questions[name]
-        return squad.evaluate(questions, self.answers(name, outputs), self.languages.get(name, "en"))
+        return squad.evaluate(questions, self.answers(name, outputs), self.languages.get(name))
 
     def answers(self, name, outputs):
         """Dict from ids of questions to texts."""
         logits = (np.asarray(outputs[part]) for part in ("start_logits", "end_logits"))
         return windows.predictions(windows.n_best(self.questions[name], self.windows[name], *logits))
+
+
+def _check_answers(name, questions):
+    without = [question.id for question in questions if not question.answers]
+    if without:
+        raise ValueError(
+            f"{len(without)} questions of {name} have no answer, such as {without[0]!r}. That a question cannot be "
+            "answered (SQuAD 2.0) is not learned here: use files in which all can be, such as SQuAD 1.1's."
+        )
