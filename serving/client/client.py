@@ -44,15 +44,29 @@ class Client:
         labels: names of the classes, if the model has some.
         timeout: seconds for a call with all its attempts.
         retry: `Retry`.
+        lengths: that token ids are padded to, e.g. `(16, 32, 64, 128)`: the rows of a call to the smallest that holds
+            the longest of them; longer rows stay as they are, and results are cut back to what was given. For servers
+            with batching, which refuse inputs of different lengths that come together: with one length for all calls
+            none are refused, with several fewer. None may be above what the model takes.
         **options: `headers` (REST) or `metadata` (gRPC), dicts that are sent with each call, e.g. with a token;
             `certificates`: file with the certificates to trust.
     """
 
     def __init__(
-        self, address, model="default", version=None, label=None, labels=None, timeout=30.0, retry=None, **options
+        self,
+        address,
+        model="default",
+        version=None,
+        label=None,
+        labels=None,
+        timeout=30.0,
+        retry=None,
+        lengths=(),
+        **options,
     ):
         self.address, self.timeout, self.retry = address, timeout, retry or Retry()
         self.labels = None if labels is None else tuple(labels)
+        self.lengths = inputs.check_lengths(lengths)
         self.transport = connect(address, model, version, label, **options)
 
     def __enter__(self):
@@ -79,8 +93,9 @@ class Client:
         wanted = _check_kind(attention, layer)
         found = self.predict(inputs.strings(texts, pairs), "text", timeout=timeout)
         ids = {name: found[name] for name in ("token_ids", "segment_ids", "padding_mask")}
-        maps = self._maps(ids, wanted, layer, timeout) if wanted else {"logits": found["logits"]}
-        return self._result(ids, maps, layer, pieces=found["tokens"])
+        if not wanted:
+            return self._result(ids, {"logits": found["logits"]}, None, pieces=found["tokens"])
+        return self._ask(ids, wanted, layer, timeout, pieces=found["tokens"])
 
     def run(self, token_ids, segment_ids=None, padding_mask=None, attention=None, layer=None, timeout=None):
         """Sends token ids; rows may have different lengths and are padded here.
@@ -94,10 +109,7 @@ class Client:
         Returns: a `Result`.
         """
         wanted = _check_kind(attention, layer)
-        ids = inputs.batch(token_ids, segment_ids, padding_mask)
-        if wanted:
-            return self._result(ids, self._maps(ids, wanted, layer, timeout), layer)
-        return self._result(ids, self.predict(ids, outputs=["logits"], timeout=timeout), None)
+        return self._ask(inputs.batch(token_ids, segment_ids, padding_mask), wanted, layer, timeout)
 
     def predict(self, given, signature="serving_default", outputs=(), timeout=None):
         """Any signature of any model.
@@ -126,12 +138,16 @@ class Client:
         """`{signature: {"inputs": {name: (dtype, shape)}, "outputs": ...}}`; -1 is a free dimension."""
         return self._call(self.transport.metadata, timeout)
 
-    def _maps(self, ids, wanted, layer, timeout):
-        if layer is None:
-            signature = "effective_attention" if "effective_attention" in wanted else "attention"
-        else:
-            signature, ids = "layer_attention", {**ids, "layer": np.full(len(ids["token_ids"]), layer, np.int32)}
-        return self.predict(ids, signature, ("logits", *wanted), timeout)
+    def _ask(self, ids, wanted, layer, timeout, **more):
+        """The `Result` for token ids."""
+        padded = inputs.pad(ids, self.lengths)
+        given, signature = padded, "serving_default"
+        if layer is not None:
+            given, signature = {**padded, "layer": np.full(len(ids["token_ids"]), layer, np.int32)}, "layer_attention"
+        elif wanted:
+            signature = wanted[-1]  # it has the name of the last of its maps
+        found = self.predict(given, signature, ("logits", *wanted), timeout)
+        return self._result(padded, found, layer, **more).cut(ids["token_ids"].shape[1])
 
     def _result(self, ids, found, layer, **more):
         maps = {"raw": found.get("attention"), "effective": found.get("effective_attention")}

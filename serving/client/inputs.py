@@ -29,6 +29,21 @@ def batch(token_ids, segment_ids=None, padding_mask=None):
     return found
 
 
+def pad(ids, lengths):
+    """The arrays of `batch` with padding behind them, up to the smallest of `lengths` that holds them, if one does."""
+    width = ids["token_ids"].shape[1]
+    size = min((length for length in lengths if length >= width), default=width)
+    return {name: np.pad(value, ((0, 0), (0, size - width))) for name, value in ids.items()}
+
+
+def check_lengths(lengths):
+    """A tuple of lengths for `pad`."""
+    lengths = tuple(lengths)
+    if any(not isinstance(length, (int, np.integer)) or length < 1 for length in lengths):
+        raise ValueError(f"lengths are whole numbers above 0, such as (16, 32, 64). Received: {lengths}")
+    return lengths
+
+
 def _rows(name, values):
     values = list(values)
     if values and np.ndim(values[0]) == 0:

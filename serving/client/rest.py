@@ -116,9 +116,24 @@ class Rest:
 
 
 def _fit(known, found):
-    """Whether an answer has the outputs of a signature. A single one comes without its name."""
+    """Whether an answer has the outputs of a signature, of their types. A single one comes without its name."""
     named = isinstance(found, dict) and "b64" not in found
-    return set(found) == set(known) if named else len(known) == 1
+    if not (set(found) == set(known) if named else len(known) == 1):
+        return False
+    return all(_is_kind(found[name] if named else found, dtype) for name, (dtype, _) in known.items())
+
+
+def _is_kind(value, dtype):
+    """Whether an output can be of this type. TF-Serving writes floats with a point or an exponent, others without."""
+    first = _first(value)
+    if dtype is None or isinstance(first, list):
+        return True
+    if dtype == "object" or isinstance(first, (str, dict)):
+        return dtype == "object" and isinstance(first, (str, dict))
+    kind = np.dtype(dtype).kind
+    if isinstance(first, bool) or kind == "b":
+        return isinstance(first, bool) and kind == "b"
+    return isinstance(first, int) or kind == "f"
 
 
 def body(given, signature):

@@ -88,6 +88,27 @@ class Result:
         logits = self.logits[index : index + 1]
         return replace(self, logits=logits, raw=cut(self.raw), effective=cut(self.effective), **ids)
 
+    def cut(self, width):
+        """The result for the first `width` places, where those behind them are padding in all rows."""
+        if width == self.token_ids.shape[1]:
+            return self
+        keys = slice(width if self._keys_are_tokens(width) else None)
+        maps = {name: getattr(self, name) for name in ("raw", "effective")}
+        ids = {name: getattr(self, name) for name in ("token_ids", "segment_ids", "padding_mask", "pieces")}
+        return replace(
+            self,
+            logits=self.logits[:, :width] if self.logits.ndim == 3 else self.logits,  # of tokens, or of rows
+            **{name: None if value is None else value[..., :width, keys] for name, value in maps.items()},
+            **{name: None if value is None else value[:, :width] for name, value in ids.items()},
+        )
+
+    def _keys_are_tokens(self, width):
+        """Nobody looks at padding, but everybody a little at each compressed key of a Linformer, which is no token."""
+        if self.raw is None or self.raw.shape[-1] != self.token_ids.shape[1]:
+            return False
+        looked_at = self.raw[..., width:].any(axis=tuple(range(1, self.raw.ndim)))
+        return not (looked_at & self.padding_mask.any(axis=1)).any()
+
     def _maps(self, kind, layer):
         maps = getattr(self, kind)
         if maps is None:

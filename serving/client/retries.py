@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from serving.client.errors import ClientError, Failure
 
 RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
+MIXED = "different shapes and padding is turned off"  # of inputs that came together and were put into one batch
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Retry:
         """Calls `attempt(seconds left)` until it succeeds.
 
         Only what a server does when it is absent, loading or overloaded is tried again (`UNAVAILABLE`,
-        `RESOURCE_EXHAUSTED`); predictions change nothing, so a second one does no harm.
+        `RESOURCE_EXHAUSTED`), and what it refused because others asked at the same time with inputs of another length;
+        predictions change nothing, so a second one does no harm.
 
         Args:
             attempt: function that raises `Failure`.
@@ -50,7 +52,7 @@ class Retry:
                 return attempt(max(end - clock(), 0.001))
             except Failure as failure:
                 pause = max(self.pause(number), failure.wait or 0.0)
-                last = number == self.attempts or failure.code not in RETRIED or clock() + pause >= end
-                if last:
+                again = failure.code in RETRIED or MIXED in failure.message
+                if number == self.attempts or not again or clock() + pause >= end:
                     raise ClientError(failure.code, failure.message, address, number) from failure
             sleep(pause)

@@ -30,7 +30,7 @@ def found(folder):
 
 
 def chosen(folder, export):
-    """The model of the examples: the one that was studied, which is the best on test, or else the first."""
+    """The model of the examples: the one that was studied, or else the first."""
     path = Path(folder) / STAGES / "study.json"
     studied = json.loads(path.read_text(encoding="utf-8"))["found"]["position"] if path.is_file() else None
     return studied if studied in export["models"] else next(iter(export["models"]))

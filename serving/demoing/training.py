@@ -5,6 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
+from keras_posenc import encodings
 from serving.demoing.settings import TASK
 from serving.demoing.stages import TRAINING
 from training import compare, engine
@@ -69,6 +70,10 @@ class Trained:
 
 
 def best(results, positions):
-    """The encoding with the highest score on unseen sentences of trained lengths."""
+    """The encoding with the highest score on unseen sentences of trained lengths, for a study of its attention.
+
+    Where positions are added to the values too (Shaw), effective attention is not all that a head does, so such a one
+    is chosen only if there is no other.
+    """
     scores = {row["positions"]: row["test"] for row in results["rows"] if row["positions"] in positions}
-    return max(scores, key=scores.get)
+    return max(scores, key=lambda name: ("values" not in encodings.get_class(name).doors, scores[name]))

@@ -115,9 +115,10 @@ def study(found):
     within = [row["correlation"] for row in found["lengths"] if row["tokens"] <= size]
     longest = found["lengths"][-1]
     said = (
-        f"The model with {found['position']} positions, best on test. A head of {size} dimensions cannot pass on "
-        f"{size + 1} independent weights: of a longer input a part of the attention is cancelled by the values and "
-        "never reaches the output of the head. Effective attention is what is left without that part."
+        f"The model with {found['position']} positions, best on test of those that leave the values alone. A head of "
+        f"{size} dimensions cannot pass on {size + 1} independent weights: of a longer input a part of the attention "
+        "is cancelled by the values and never reaches the output of the head. Effective attention is what is left "
+        "without that part."
     )
     if within:
         said += f" Up to {size} tokens the mean correlation of the two is {min(within):.3f} or more."

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 
 from keras_posenc import checkpoints
-from keras_posenc.checkpoints import folder, installed
+from keras_posenc.checkpoints import folder, installed, remote
 from keras_posenc.checkpoints import tokenizer as tokenizers
 
 
@@ -23,10 +23,10 @@ def open_source(name, task=None):
     """Opens a folder of this library or of Hugging Face, known installed weights, or a `.keras` file.
 
     Args:
-        name: path; or a name such as `minilm` of `keras_posenc.checkpoints.installed`.
+        name: path or URI; or a name such as `minilm` of `keras_posenc.checkpoints.installed`.
         task: head to load instead of the stored one, as in `keras_posenc.checkpoints.load`. It must be stored.
     """
-    path = Path(name)
+    path = remote.fetch(name) if remote.is_remote(name) else Path(name)
     if path.suffix == ".keras":
         return _keras_file(path, task)
     if path.exists():

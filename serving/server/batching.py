@@ -2,7 +2,8 @@
 
 Each set of outputs of each signature of each version has a `Queue`. A request goes into the last batch of its queue; a
 batch is ready to run when another has been started behind it, when it is full, or when its first request has waited
-long enough. One `Scheduler` (a pool of threads) runs the batches of everybody with the same parameters.
+long enough. One `Scheduler` (a pool of threads) runs the batches of everybody with the same parameters. A batch that
+nobody waits for any more is not run.
 
 TensorFlow has an operation for it, `BatchFunction`, but keeps some memory for ever of every batch that fails in it.
 """
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from serving.server import waiting
 from serving.server.errors import ServingError, failed_precondition, from_tensorflow, invalid
 
 PER_MODEL_FILE = "batching_params.pbtxt"
@@ -25,7 +27,7 @@ MIXED_SHAPES = (
     "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name"
     "have equal dimensions starting with the first dim."
 )
-
+EXPIRED = "Run() timeout exceeded while waiting in batching queue"
 WRONG_ROWS = (
     "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the input tensors"
 )
@@ -124,6 +126,7 @@ class Scheduler:
             if batch is None:
                 return
             queue.execute(batch)
+            queue = batch = None  # the next may be long in coming, and these hold inputs and outputs
 
     def _next(self, team):
         while self._team is team:
@@ -163,11 +166,11 @@ class Queue:
 
     def close(self):
         self._scheduler.remove(self)
-        self._function = None  # a thread may hold the queue for a moment longer
+        self._function = None  # an idle thread may hold the queue until it next looks for work
 
     def run(self, arrays):
         """The function's results for these arrays, computed together with those of others."""
-        request = _Request(arrays)
+        request = _Request(arrays, waiting.current())
         with self._scheduler.changed:
             self._add(request)
         request.done.acquire()
@@ -226,6 +229,8 @@ class Queue:
     def execute(self, batch):
         """Runs a batch and hands its results, or its failure, to the requests in it."""
         try:
+            if not any(part.request.is_waiting() for part in batch.parts):
+                raise ServingError("RESOURCE_EXHAUSTED", EXPIRED)
             size = next((n for n in self._parameters.allowed_batch_sizes if n >= batch.size), batch.size)
             size = size if batch.size else 0
             outputs = self._function(self._join(batch.parts, size))
@@ -237,10 +242,11 @@ class Queue:
             failure, row = None, 0
             for part in batch.parts:
                 rows = slice(row, row + part.stop - part.start)
-                part.request.results[part.index] = [output[rows] for output in outputs]
+                part.request.results[part.index] = [_rows_of(output, rows) for output in outputs]
                 row = rows.stop
         except Exception as error:  # TensorFlow's own, or too little memory
-            failure = error if isinstance(error, ServingError) else from_tensorflow(error)
+            # Without its stack, which has this batch in it, and the batch the failure.
+            failure = error.with_traceback(None) if isinstance(error, ServingError) else from_tensorflow(error)
         with self._scheduler.changed:
             for part in batch.parts:
                 part.request.finish(failure)
@@ -273,9 +279,14 @@ def _stack(parts, arrays, size, shape):
     return stacked
 
 
+def _rows_of(output, rows):
+    """A copy unless they are all: a view would keep the outputs of the whole batch for as long as one is being sent."""
+    return output if rows.stop - rows.start == len(output) else output[rows].copy()
+
+
 class _Request:
-    def __init__(self, arrays):
-        self.arrays, self.size = arrays, len(arrays[0])
+    def __init__(self, arrays, is_waiting):
+        self.arrays, self.size, self.is_waiting = arrays, len(arrays[0]), is_waiting
         self.results, self.missing, self.failure = [], 0, None
         self.done = threading.Lock()
         self.done.acquire()

@@ -3,13 +3,13 @@
 import logging
 import os
 import signal
+import stat
 import threading
 
 import grpc
 import tensorflow as tf
 
 from serving.server import protos
-from serving.server.errors import ServingError
 from serving.server.grpc_services import Services, start_grpc
 from serving.server.handlers import Handlers
 from serving.server.loading import Loader
@@ -36,7 +36,7 @@ class EmbeddedServer:
         self.options = options
         self.metrics = Metrics()
         self.port = self.rest_port = None
-        self._manager = self._grpc = self._rest = self._config = None
+        self._manager = self._grpc = self._rest = self._config = self._socket = None
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
 
@@ -93,6 +93,7 @@ class EmbeddedServer:
                 options.threads(),
                 credentials,
             )
+            self._socket = options.grpc_socket_path or None
             log.info("gRPC on port %s %s", self.port, options.grpc_socket_path)
         if options.rest_api_port is not None:
             from serving.server.rest import app
@@ -123,20 +124,29 @@ class EmbeddedServer:
             if self._manager is not None:
                 self._manager.stop()
             self._grpc = self._rest = self._manager = None
-        if self.options.grpc_socket_path and os.path.exists(self.options.grpc_socket_path):
-            os.unlink(self.options.grpc_socket_path)
+            if self._socket is not None:
+                _unlink_socket(self._socket)
+            self._socket = None
 
     def _poll_config(self):
-        """Serves what the config file says now. A file that cannot be read or served changes nothing."""
+        """Serves what the config file says now.
+
+        A config that is refused changes nothing, and is tried again: a version that a label waits for may be there
+        next time. One whose models fail to load is in force, and models no longer in it are unloaded.
+        """
+        file, told = self.options.model_config_file, None
         while not self._stopping.wait(self.options.model_config_file_poll_wait_seconds):
             try:
                 config = self.options.model_config()
                 if config != self._config:
-                    self._config = config
                     self._manager.reload(config)
-                    log.info("Serving what %s says now", self.options.model_config_file)
-            except (ServingError, ValueError, OSError) as error:
-                log.error("%s: %s", self.options.model_config_file, error)
+                    self._config = config
+                    log.info("The config in %s is in force", file)
+                told = None
+            except Exception as error:  # file systems fail in their own ways, and the next look may go better
+                if str(error) != told and not self._stopping.is_set():
+                    told = str(error)
+                    log.error("%s: %s", file, told)
 
 
 def _set_threads(intra, inter):
@@ -151,6 +161,11 @@ def _set_threads(intra, inter):
             "tensorflow_intra_op_parallelism and tensorflow_inter_op_parallelism have to be set before TensorFlow "
             "first runs in this process; start the server in a process of its own."
         ) from error
+
+
+def _unlink_socket(path):
+    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        os.unlink(path)
 
 
 def _credentials(path):

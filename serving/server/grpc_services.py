@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.server import inference, tensors
+from serving.server import inference, tensors, waiting
 from serving.server.errors import ServingError, invalid
 from serving.server.handlers import Target
 
@@ -46,6 +46,7 @@ class Services:
         self.handlers, self.metrics, self.tensor_content = handlers, metrics, tensor_content
 
     def predict(self, request):
+        _need_spec(request)
         inputs = {name: tensors.decode(proto, name) for name, proto in request.inputs.items()}
         signature = request.model_spec.signature_name
         outputs, *found = self.handlers.predict(_target(request.model_spec), signature, inputs, request.output_filter)
@@ -97,6 +98,7 @@ class Services:
         return response
 
     def _infer(self, request, handler):
+        _need_spec(request)
         target, signature = _target(request.model_spec), request.model_spec.signature_name
         return handler(target, signature, inference.serialized(request.input))
 
@@ -108,12 +110,8 @@ class Services:
                 return b""
             try:
                 request = _parse(request_class, data)
-                if api is None or self.metrics is None:
-                    return method(request)
-                spec = request.tasks[0].model_spec if api == "MultiInference" and request.tasks else None
-                name = (spec or getattr(request, "model_spec", None) or model_pb2.ModelSpec()).name
-                with self.metrics.request(name, api, "GRPC"):
-                    return method(request)
+                with waiting.asked(context.is_active):
+                    return self._metered(method, request, api)
             except ServingError as error:
                 code, message = error.grpc_code, error.message
             except Exception as error:
@@ -122,6 +120,14 @@ class Services:
             context.abort(code, _details(message))
 
         return grpc.unary_unary_rpc_method_handler(answer, None, _serialize)
+
+    def _metered(self, method, request, api):
+        if api is None or self.metrics is None:
+            return method(request)
+        spec = request.tasks[0].model_spec if api == "MultiInference" and request.tasks else None
+        name = (spec or getattr(request, "model_spec", None) or model_pb2.ModelSpec()).name
+        with self.metrics.request(name, api, "GRPC"):
+            return method(request)
 
     def generic_handlers(self):
         """Both services, for `grpc.Server.add_generic_rpc_handlers`."""

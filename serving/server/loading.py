@@ -62,7 +62,7 @@ class Loader:
         try:
             if self.warm_up:
                 warmup.warm_up(servable, self.metrics, self.warmup_iterations)
-        except ServingError:
+        except BaseException:
             servable.close()
             raise
         return servable

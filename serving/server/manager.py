@@ -40,6 +40,7 @@ class Manager:
         self._require_versions = require_versions
         self._retry_failed = retry_failed
         self._configs, self._labels = {}, {}
+        self._absent = set()  # names of models without a version to serve at the last look
         self._versions = {}  # name to number to Version: what is served, and what has ended
         self._available = {}  # name to number to Version; replaced, never changed, so that requests need no lock
         self._lock = threading.RLock()
@@ -124,7 +125,7 @@ class Manager:
             if self._poller is None and self._poll_seconds > 0:
                 self._poller = threading.Thread(target=self._poll_forever, name="poll versions", daemon=True)
                 self._poller.start()
-            self._wait(new, timeout)
+            self._wait(new, timeout, first)
 
     def stop(self):
         """No more looks at the file system; unloads everything and waits for requests under way."""
@@ -154,9 +155,11 @@ class Manager:
             except Exception:  # remote file systems fail in their own ways, and the next look may go better
                 log.exception("Could not list the versions of %s", name)
         with self._lock:
+            self._absent = {name for name in configs if not wanted.get(name)}
             for name, found in wanted.items():
                 if self._configs.get(name) == configs.get(name):  # else a reload came between
                     self._aspire(name, found)
+            self._changed.notify_all()
 
     def _poll_forever(self):
         while not self._stopped.wait(self._poll_seconds):
@@ -220,12 +223,14 @@ class Manager:
                     f"Unable to find a numerical version path for servable {model.name} at: {model.base_path}"
                 )
 
-    def _wait(self, names, timeout):
+    def _wait(self, names, timeout, first):
         def settled(name):
             if name not in self._configs or self._available.get(name):
                 return True
             wanted = [v for v in self._versions.get(name, {}).values() if v.wanted]
-            return bool(wanted) and not any(v.state in (START, LOADING, AVAILABLE) for v in wanted)
+            if not wanted:  # at the start one may come yet; later, waiting would hold up all other reloads
+                return not first and name in self._absent
+            return not any(v.state in (START, LOADING, AVAILABLE) for v in wanted)
 
         with self._changed:
             done = self._changed.wait_for(
@@ -233,6 +238,8 @@ class Manager:
             )
             missing = [name for name in sorted(names) if name in self._configs and not self._available.get(name)]
             failed = [v for name in missing for v in self._versions.get(name, {}).values() if v.error is not None]
-        if missing and (failed or not done):
-            reasons = "".join(f"{{{v} due to error: {v.error.code}: {v.error.message}}}, " for v in failed)
-            raise ServingError("UNKNOWN", f"{len(missing)} model(s) did not become available: {{{reasons}}}")
+        if missing and (failed or not done or not first):
+            reasons = [f"{{{v} due to error: {v.error.code}: {v.error.message}}}, " for v in failed]
+            absent = set(missing) - {v.name for v in failed}
+            reasons += [f"{{name: {name} has no version that is loaded}}, " for name in sorted(absent)]
+            raise ServingError("UNKNOWN", f"{len(missing)} model(s) did not become available: {{{''.join(reasons)}}}")

@@ -4,6 +4,8 @@ The messages are described here field by field, with the numbers of the original
 and names the line of a mistake.
 """
 
+import errno
+
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
 PACKAGE = "tensorflow.serving"
@@ -58,10 +60,25 @@ BatchingParameters, PrometheusConfig, MonitoringConfig, SSLConfig = _build()
 
 
 def read_text(path, message):
-    """Fills `message` from a text-format file. `ValueError` names file, line and column of a mistake."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    """Fills `message` from a text-format file, which a path or a URI names.
+
+    `ValueError` names file, line and column of a mistake. What cannot be read is an `OSError`.
+    """
+    text = _read(str(path))
     try:
         return text_format.Parse(text, message)
     except text_format.ParseError as error:
         raise ValueError(f"{path} is no {type(message).DESCRIPTOR.name}: {error}") from error
+
+
+def _read(path):
+    if "://" not in path:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    import tensorflow as tf  # flags are checked without it
+
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            return file.read()
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, error.message, path) from error

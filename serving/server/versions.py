@@ -5,7 +5,7 @@ import re
 
 import tensorflow as tf
 
-from serving.server.errors import invalid
+from serving.server.errors import from_tensorflow, invalid
 
 _NUMBER = re.compile(r"[+-]?\d+")
 _INT64 = 2**63
@@ -17,12 +17,16 @@ def find(base_path, name):
     Only names that are numbers count, so that a folder being written under another name (as exports are, before they
     are renamed) is not seen.
     """
-    if not tf.io.gfile.exists(base_path):
+    try:
+        children = sorted(tf.io.gfile.listdir(base_path)) if tf.io.gfile.exists(base_path) else None
+    except tf.errors.OpError as error:  # a file, for example
+        raise from_tensorflow(error) from error
+    if children is None:
         raise invalid(
             f"Could not find base path {base_path} for servable {name} with error NOT_FOUND: {base_path} not found"
         )
     found = {}
-    for child in sorted(tf.io.gfile.listdir(base_path)):
+    for child in children:
         child = child.rstrip("/")
         if _NUMBER.fullmatch(child) and -_INT64 <= int(child) < _INT64:
             found[int(child)] = os.path.join(base_path, child)

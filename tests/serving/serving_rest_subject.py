@@ -95,13 +95,13 @@ def save(folder, version, offset):
 
 
 @contextlib.contextmanager
-def serve(folder, **settings):
+def serve(folder, loader=None, **settings):
     """A REST server of the model in `folder`, named "m" and "a/b c"."""
     config = model_server_config_pb2.ModelServerConfig()
     for name in ("m", "a/b c"):
         model = config.model_config_list.config.add(name=name, base_path=str(folder), model_platform="tensorflow")
         model.model_version_policy.all.SetInParent()
-    manager, metrics = Manager(poll_seconds=0), Metrics()
+    manager, metrics = Manager(loader, poll_seconds=0), Metrics()
     manager.start(config)
     while any(
         state != AVAILABLE for model in config.model_config_list.config for _, state, _ in states(manager, model)

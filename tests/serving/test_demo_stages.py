@@ -15,6 +15,7 @@ from serving.demoing import settings as demo_settings
 from serving.demoing.console import native_messages_to
 from serving.demoing.settings import Settings
 from serving.demoing.stages import EXPECTED, MADE, Stages, clock, remove
+from serving.demoing.training import best
 
 SETTINGS = Settings(runs=2)
 
@@ -123,3 +124,11 @@ def test_a_finished_demo_says_so_without_tensorflow(tmp_path):
     assert done.returncode == 0, done.stderr
     said, path = done.stdout.splitlines()
     assert said.startswith("Finished before, in 1:00;") and path == f"{tmp_path}/index.html"
+
+
+def test_the_model_that_is_studied_leaves_the_values_alone():
+    """Effective attention is all that a head does then."""
+    rows = [{"positions": name, "test": score} for name, score in (("shaw", 0.9), ("tisa", 0.8), ("t5", 0.7))]
+    assert best({"rows": rows}, ["shaw", "tisa", "t5"]) == "tisa"
+    assert best({"rows": rows}, ["shaw", "t5"]) == "t5"
+    assert best({"rows": rows}, ["shaw"]) == "shaw"

@@ -1,14 +1,13 @@
 """Thousands of malformed requests over gRPC: each is refused as the client's mistake, and nothing stays behind."""
 
-import gc
 import random
 
 import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving_memory import growth, needs_counters
 from serving_models import ROW, add_version, example
-from serving_process_subject import resident
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -24,7 +23,6 @@ from serving.server.options import Options
 
 pytestmark = pytest.mark.integration
 WARM, COUNT = 1000, 3000
-MEBIBYTES = 32  # that memory may grow by in COUNT requests: about 10 KiB each, where a kept request would be more
 REFUSED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "OUT_OF_RANGE"}
 PREDICTION, MODEL = "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/"
 NAMES = ["m", "m", "m", "m", "", "none", "../../m", "m\x00", "é\n😀", "a" * 3000, "😀" * 3000]
@@ -193,17 +191,15 @@ def ask(channel, inputs, signature=""):
     return predict_pb2.PredictResponse.FromString(answer)
 
 
+@needs_counters
 def test_malformed_requests(channel):
     chance = random.Random(0)
     seen = {send(channel, chance) for _ in range(WARM)}
-    gc.collect()
-    before = resident()
-    seen |= {send(channel, chance) for _ in range(COUNT)}
-    gc.collect()
-    grown = resident() - before
+    with growth() as grown:
+        seen |= {send(channel, chance) for _ in range(COUNT)}
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"} <= seen
     assert tf.make_ndarray(ask(channel, {"x": ROW}).outputs["y"]).tolist() == [[2.0, 4.0, 6.0]]
-    assert grown < MEBIBYTES
+    assert grown.bytes / COUNT < 2048 and grown.blocks / COUNT < 0.5  # less than a kept request would be
 
 
 @pytest.mark.parametrize("body", [b"\xff" * 20, b"\x0a\x04\x0a\x02\xff\xfe"], ids=["no message", "name not UTF-8"])

@@ -51,9 +51,12 @@ def model_server(*arguments, path, cwd, **options):
     """Starts `python -m serving.model_server` with `path` before the system's PATH."""
     environment = {**os.environ, "PATH": f"{path}{os.pathsep}/usr/bin{os.pathsep}/bin", "PYTHONPATH": str(ROOT)}
     environment.pop("DOCKER_HOST", None)
-    line = [sys.executable, "-m", "serving.model_server", *map(str, arguments)]
-    # Tests that run in the background ignore SIGINT, and so would their children.
-    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Tests that run in the background ignore SIGINT, and so would their children. (`preexec_fn` would fork the process,
+    # which gRPC's threads do not bear.)
+    first = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    )
+    line = [sys.executable, "-c", first, sys.executable, "-m", "serving.model_server", *map(str, arguments)]
     return subprocess.Popen(line, env=environment, cwd=cwd, stdout=subprocess.PIPE, text=True, **options)
 
 

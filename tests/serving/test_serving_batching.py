@@ -1,13 +1,15 @@
 """Batches of several requests: that they form, how they are padded, and what is refused."""
 
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import serving_models
 
-from serving.server import batching, protos
+from serving.server import batching, protos, waiting
 from serving.server.batching import Parameters
 from serving.server.errors import ServingError
 from serving.server.loading import Loader
@@ -233,6 +235,84 @@ def test_a_failure_reaches_all_of_its_batch_and_no_other(queue):
         for thread in threads:
             thread.join()
         assert found == ["ValueError: one" if value == 1 else [[2, 2]]] * 2
+
+
+def test_idle_threads_hold_nothing_of_their_last_batch(queue):
+    held = []
+
+    def function(arrays):
+        outputs = [arrays[0] + 1]
+        held.extend(weakref.ref(array) for array in (*arrays, *outputs))
+        return outputs
+
+    waiting = queue(function, num_batch_threads=1)
+    waiting.run(rows(1))
+    serving_models.until(lambda: [reference() for reference in held] == [None, None], 5)
+
+
+def test_a_failure_holds_nothing_of_its_batch(queue):
+    given = rows(1)
+    held = weakref.ref(given[0])
+    gc.collect()
+    gc.disable()  # the inputs should not have to wait for it
+    try:
+        try:
+            queue(lambda arrays: [arrays[0][:0]]).run(given)
+        except ServingError as error:
+            assert error.code == "FAILED_PRECONDITION"
+        del given
+        serving_models.until(lambda: held() is None, 5)
+    finally:
+        gc.enable()
+
+
+def test_one_result_does_not_hold_those_of_the_whole_batch(queue):
+    held, found = [], [None, None]
+
+    def function(arrays):
+        outputs = [arrays[0] + 1]
+        held.append(weakref.ref(outputs[0]))
+        return outputs
+
+    waiting = queue(function, max_batch_size=2, batch_timeout_micros=FOREVER)
+
+    def call(index):
+        found[index] = waiting.run(rows(1, index))[0]
+
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.tolist() for each in found] == [[[1, 1]], [[2, 2]]]
+    serving_models.until(lambda: held[0]() is None, 5)
+
+
+def test_a_batch_that_nobody_waits_for_is_not_run(queue):
+    ran = []
+
+    def function(arrays):
+        ran.append(len(arrays[0]))
+        return arrays
+
+    alone = queue(function, max_batch_size=1)
+    with waiting.asked(lambda: False), pytest.raises(ServingError, match="exceeded while waiting in batch") as caught:
+        alone.run(rows(1))
+    assert caught.value.code == "RESOURCE_EXHAUSTED" and not ran
+    assert alone.run(rows(1))[0].shape == (1, 2)  # the thread has forgotten that request
+
+    shared, found = queue(function, max_batch_size=2, batch_timeout_micros=FOREVER), []
+
+    def call(is_waiting):
+        with waiting.asked(is_waiting):
+            found.append(shared.run(rows(1))[0].shape)
+
+    threads = [threading.Thread(target=call, args=(lambda answer=answer: answer,)) for answer in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(1, 2)] * 2 and ran == [1, 2]
 
 
 def test_results_need_the_rows_of_the_batch(queue):

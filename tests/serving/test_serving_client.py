@@ -14,6 +14,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from keras_posenc.models import Classifier
 from serving.client import Client, ClientError, Retry
 from serving.exporting import export_model
+from serving.server.batching import Queue
 from serving.server.embedded import EmbeddedServer
 from serving.server.options import Options
 
@@ -43,6 +44,17 @@ def server(version, saved_model, tmp_path_factory):
         config.model_config_list.config.add(name=name, base_path=str(path), model_platform="tensorflow")
     (folder / "models.config").write_text(str(config))
     options = Options(port=0, rest_api_port=0, model_config_file=str(folder / "models.config"))
+    with EmbeddedServer(options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def batching(version, tmp_path_factory):
+    """A server that waits 50 ms for a second request."""
+    file = tmp_path_factory.mktemp("batching") / "batching.config"
+    file.write_text("max_batch_size { value: 2 } batch_timeout_micros { value: 50000 } num_batch_threads { value: 1 }")
+    options = Options(port=0, rest_api_port=0, model_name="bert", model_base_path=str(version.parent))
+    options.enable_batching, options.batching_parameters_file = True, str(file)
     with EmbeddedServer(options) as server:
         yield server
 
@@ -171,6 +183,52 @@ def test_deadline(connect):
     with pytest.raises(ClientError, match="longer `timeout`") as caught:
         connect("a/b c").predict({"steps": np.array([3000], np.int32)}, "work", timeout=0.05)
     assert caught.value.code == "DEADLINE_EXCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "retry"), [((12,), ONCE), ((6, 12), Retry(20)), ((), Retry(20))], ids=["one", "several", "none"]
+)
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_lengths_that_meet_in_a_server_with_batching(batching, model, monkeypatch, protocol, lengths, retry):
+    address = f"localhost:{batching.rest_port}" if protocol == "rest" else f"grpc://localhost:{batching.port}"
+    execute, sizes, found = Queue.execute, [], {}
+    barrier = threading.Barrier(2)
+
+    def watched(queue, batch):
+        sizes.append(len(batch.parts))
+        execute(queue, batch)
+
+    def call(length):
+        ids = np.random.default_rng(length).integers(5, 40, size=(1, length), dtype="int32")
+        with Client(address, "bert", retry=retry, lengths=lengths) as client:
+            client.status()
+            barrier.wait()
+            found[length] = client.run(ids, attention="effective"), client.run(ids, attention="raw", layer=1)
+
+    monkeypatch.setattr(Queue, "execute", watched)
+    threads = [threading.Thread(target=call, args=(length,)) for length in (3, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(sizes) == 2
+    for length in (3, 9):
+        every, one = found[length]
+        given = {name: getattr(every, name) for name in ("token_ids", "segment_ids", "padding_mask")}
+        expected = model(given, return_intermediates=True, training=False)
+        maps = np.stack(expected["attention"], 1)
+        np.testing.assert_allclose(every.logits, expected["logits"], atol=1e-5)
+        np.testing.assert_allclose(every.attention(), maps, atol=1e-5)
+        np.testing.assert_allclose(one.attention(), maps[:, 1], atol=1e-5)
+        assert every.effective_attention().shape == maps.shape and every.lengths.tolist() == [length]
+
+
+def test_text_with_lengths(connect):
+    plain, padded = (connect(lengths=lengths).read("hello world", attention="effective") for lengths in ((), (12,)))
+    assert padded.tokens == plain.tokens
+    for name in ("logits", "token_ids", "padding_mask", "raw", "pieces"):
+        assert getattr(padded, name).shape == getattr(plain, name).shape
+    np.testing.assert_allclose(padded.effective_attention(), plain.effective_attention(), atol=1e-4)
 
 
 def test_threads_share_a_client(connect):

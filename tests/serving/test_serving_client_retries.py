@@ -1,6 +1,7 @@
 """When the client tries again, how long it waits, and what it refuses to send."""
 
 import itertools
+import json
 import socket
 import threading
 import time
@@ -8,11 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+import serving_export_subject as subject
 import serving_models
 
-from serving.client import Client, ClientError, Retry, inputs
+from keras_posenc.models import TokenClassifier
+from serving.client import Client, ClientError, Result, Retry, inputs
 from serving.client.errors import Failure
-from serving.client.rest import array, body, loads
+from serving.client.rest import Rest, array, body, loads
+from serving.server.batching import MIXED_SHAPES
 from serving.server.embedded import EmbeddedServer
 from serving.server.options import Options
 
@@ -42,13 +46,22 @@ def test_pauses_double_up_to_the_largest_and_are_spread():
     np.testing.assert_allclose([drawn.mean(), drawn.std()], [0.5, 12**-0.5], atol=0.05)  # of a uniform distribution
 
 
-@pytest.mark.parametrize(("code", "attempts"), [("UNAVAILABLE", 4), ("RESOURCE_EXHAUSTED", 4), ("NOT_FOUND", 1)])
-def test_what_is_tried_again(code, attempts):
+@pytest.mark.parametrize(
+    ("code", "said", "attempts"),
+    [
+        ("UNAVAILABLE", "no", 4),
+        ("RESOURCE_EXHAUSTED", "no", 4),
+        ("NOT_FOUND", "no", 1),
+        ("FAILED_PRECONDITION", "no", 1),
+        ("FAILED_PRECONDITION", MIXED_SHAPES.format("token_ids"), 4),
+    ],
+)
+def test_what_is_tried_again(code, said, attempts):
     clock, seen = Clock(), []
 
     def attempt(left):
         seen.append(left)
-        raise Failure(code, "no")
+        raise Failure(code, said)
 
     with pytest.raises(ClientError) as caught:
         Retry(4, 0.1).call(attempt, 10.0, "here", lambda: clock.now, clock.sleep)
@@ -151,6 +164,36 @@ def test_padding():
     assert inputs.batch(np.array([3, 4]))["padding_mask"].tolist() == [[1, 1]]
 
 
+def test_padding_to_lengths():
+    given = inputs.batch([[5, 6, 7], [8]])
+    found = inputs.pad(given, (8, 4, 2))
+    assert found["token_ids"].tolist() == [[5, 6, 7, 0], [8, 0, 0, 0]]
+    assert found["padding_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
+    assert found["segment_ids"].shape == (2, 4) and found["segment_ids"].dtype == np.int32
+    for lengths in ((), (2,), (3, 4)):
+        np.testing.assert_array_equal(inputs.pad(given, lengths)["token_ids"], given["token_ids"])
+    with pytest.raises(ValueError, match=r"whole numbers above 0.*Received: \(16, 0\)"):
+        Client("localhost:1", lengths=[16, 0])
+
+
+@pytest.mark.parametrize("position", ["diet_abs", "diet_abs_lin"])
+def test_what_was_added_is_cut_off_again(position):
+    """Four places, and four compressed keys of the Linformer, which stay."""
+    model = subject.make(position, lambda backbone: TokenClassifier(backbone, 3))
+
+    def ask(ids):
+        found = model(ids, return_intermediates=True, training=False)
+        maps = np.stack(found["attention"], 1)
+        return Result(np.array(found["logits"]), **ids, raw=maps, effective=-maps)
+
+    given = inputs.batch([[5, 6, 7], [8, 9]], padding_mask=[[1, 1, 1], [0, 0]])
+    cut, alone = ask(inputs.pad(given, (4,))).cut(3), ask(given)
+    assert cut.attention().shape[-1] == (4 if position == "diet_abs_lin" else 3)
+    for name in ("logits", "token_ids", "segment_ids", "padding_mask", "raw", "effective"):
+        np.testing.assert_allclose(getattr(cut, name)[:1], getattr(alone, name)[:1], atol=1e-5)
+        assert getattr(cut, name).shape == getattr(alone, name).shape
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -173,6 +216,29 @@ def test_json():
     assert array([["a"], [{"b64": "/w=="}]], "object").tolist() == [[b"a"], [b"\xff"]]
     with pytest.raises(Failure, match="no JSON"):
         loads(b"<html>")
+
+
+@pytest.mark.parametrize(
+    ("known", "answer", "fresh", "expected"),
+    [
+        ("DT_INT32", "[1.5, 2.0]", "DT_FLOAT", [1.5, 2.0]),
+        ("DT_INT32", "[[], []]", "DT_FLOAT", [[], []]),
+        ("DT_BOOL", "[5]", "DT_INT64", [5]),
+        ("DT_FLOAT", '["a"]', "DT_STRING", [b"a"]),
+        ("DT_STRING", "[1.5]", "DT_FLOAT", [1.5]),
+    ],
+)
+def test_a_new_version_with_other_types(known, answer, fresh, expected):
+    def metadata(*names):
+        for name in names:
+            tensor = {"dtype": name, "tensor_shape": {"dim": [{"size": "-1"}]}}
+            signatures = {"s": {"inputs": {}, "outputs": {"y": tensor}}}
+            yield json.dumps({"metadata": {"signature_def": {"signature_def": signatures}}})
+
+    transport, answers = Rest("http://localhost", "m"), metadata(known, fresh)
+    transport._exchange = lambda *_: next(answers)
+    transport._outputs("s", 1)
+    assert transport.decode(f'{{"outputs": {answer}}}', "s", 1)["y"].tolist() == expected
 
 
 def test_addresses():

@@ -1,9 +1,6 @@
 """One loaded version: what it computes, what it refuses and what it keeps."""
 
-import ctypes
-import gc
 import shutil
-import sys
 import weakref
 
 import keras
@@ -12,6 +9,7 @@ import pytest
 import serving_models
 import tensorflow as tf
 from google.protobuf import text_format
+from serving_memory import growth, needs_counters
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from serving.server import checks, errors
@@ -131,7 +129,7 @@ def test_unloading_frees_session_and_graph(saved_model, batching):
     assert [reference() for reference in held] == [None, None]
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs the counters of GNU's C library")
+@needs_counters
 @pytest.mark.parametrize("batching", [None, Parameters()])
 def test_requests_that_fail_leave_nothing_in_memory(tmp_path, batching):
     class Checked(tf.Module):
@@ -151,24 +149,12 @@ def test_requests_that_fail_leave_nothing_in_memory(tmp_path, batching):
     def fail(times):
         for _ in range(times):
             assert "x is too large" in refused("INVALID_ARGUMENT", servable.run, "", {"x": ROW})
-        gc.collect()
-        return allocated(), sys.getallocatedblocks()
 
     fail(200)
-    before, count = fail(1), 500
-    after = fail(count)
+    with growth() as grown:
+        fail(500)
     servable.close()
-    bytes_each, blocks_each = ((new - old) / count for new, old in zip(after, before))
-    assert bytes_each < 100 and blocks_each < 0.5
-
-
-def allocated():
-    """Bytes that the C library has given out."""
-    fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    counters = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in fields]})
-    read = ctypes.CDLL(None).mallinfo2
-    read.restype = counters
-    return read().uordblks
+    assert grown.bytes / 500 < 100 and grown.blocks / 500 < 0.5
 
 
 def test_tensorflow_1_models(tf1_model):

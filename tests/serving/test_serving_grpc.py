@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import grpc
@@ -26,7 +27,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.server import protos
+from serving.server import protos, sessions
 from serving.server.embedded import EmbeddedServer
 from serving.server.errors import ServingError
 from serving.server.options import Options
@@ -110,6 +111,12 @@ def test_errors_of_predict(client):
     assert refused("NOT_FOUND", client.predict, {}, "n") == "Servable not found for request: Latest(n)"
     assert refused("NOT_FOUND", client.predict, {}, version=3) == "Servable not found for request: Specific(m, 3)"
     assert refused("INVALID_ARGUMENT", client.predict, {}, "") == "ModelSpec has no name specified."
+    for method, request in (
+        (client.prediction.Predict, predict_pb2.PredictRequest()),
+        (client.prediction.Classify, classification_pb2.ClassificationRequest()),
+        (client.prediction.Regress, regression_pb2.RegressionRequest()),
+    ):
+        assert refused("INVALID_ARGUMENT", method, request) == "Missing ModelSpec"
     assert refused("INVALID_ARGUMENT", client.predict, {}, label="a") == "Unrecognized servable version label: a"
     message = refused("FAILED_PRECONDITION", client.predict, {}, signature="a")
     assert message == 'Serving signature key "a" not found.'
@@ -240,6 +247,54 @@ def test_a_config_file_that_changes(serve, base_path, tmp_path):
     until(lambda: client.status("n") == {1: "AVAILABLE"})
 
 
+def test_a_config_that_is_refused_is_tried_again(serve, base_path, other_model, tmp_path, caplog):
+    file = tmp_path / "models.config"
+
+    def write(**labels):
+        found = config(m=base_path)
+        found.model_config_list.config[0].model_version_policy.all.SetInParent()
+        found.model_config_list.config[0].version_labels.update(labels)
+        file.write_text(str(found))
+
+    def served(label):
+        try:
+            return client.predict({"x": ROW}, label=label).model_spec.version.value
+        except grpc.RpcError:
+            return None
+
+    def told(words):
+        return sum(words in record.getMessage() for record in caplog.records)
+
+    write()
+    _, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
+    with caplog.at_level("INFO", "serving.server.embedded"):
+        write(stable=2)
+        until(lambda: told("label to version 2"))
+        assert served("stable") is None
+        time.sleep(0.3)
+        assert told("label to version 2") == 1
+        add_version(other_model, base_path, 2)
+        until(lambda: served("stable") == 2)
+        until(lambda: told("is in force"))
+
+
+def test_a_config_that_tensorflow_cannot_look_at(serve, base_path, tmp_path, caplog):
+    file = tmp_path / "models.config"
+    file.write_text(str(config(m=base_path)))
+    _, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
+    file.write_text(str(config(n=file)))  # a base path that is no folder
+    until(lambda: any(str(file) in record.getMessage() for record in caplog.records))
+    file.write_text(str(config(n=base_path)))
+
+    def served():
+        try:
+            return client.status("n") == {1: "AVAILABLE"}
+        except grpc.RpcError:
+            return False
+
+    until(served)
+
+
 def test_warm_up_happens_before_a_version_is_available(serve, base_path):
     def log(signature, **inputs):
         found = prediction_log_pb2.PredictionLog()
@@ -286,6 +341,38 @@ def test_batching_over_grpc(serve, base_path, tmp_path):
     assert rows == [4, 4, 4, 4]
 
 
+def test_calls_past_their_deadline_leave_the_queue_of_batches(serve, base_path, tmp_path, monkeypatch):
+    make, ran, finish = sessions.function, [], threading.Event()
+
+    def function(*arguments):
+        run = make(*arguments)
+
+        def counted(arrays):
+            ran.append(int(arrays[0].flat[0]))
+            assert finish.wait(30)
+            return run(arrays)
+
+        return counted
+
+    monkeypatch.setattr(sessions, "function", function)
+    (tmp_path / "batching").write_text("max_batch_size { value: 1 } num_batch_threads { value: 1 }")
+    _, client = serve(
+        model_base_path=str(base_path), enable_batching=True, batching_parameters_file=str(tmp_path / "batching")
+    )
+    first = threading.Thread(target=client.predict, args=({"x": ROW},))
+    first.start()
+    until(lambda: ran == [1])
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "m"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(2 * ROW))
+    refused("DEADLINE_EXCEEDED", client.prediction.Predict, request, timeout=0.3)
+    time.sleep(0.3)  # the server's own clock tells it
+    finish.set()
+    first.join()
+    client.predict({"x": 3 * ROW})
+    assert ran == [1, 3]
+
+
 def test_metrics(serve, base_path):
     server, client = serve(model_base_path=str(base_path))
     for _ in range(3):
@@ -319,6 +406,20 @@ def test_unix_socket_and_large_messages(serve, base_path, tmp_path):
     assert len(found.tensor_content) == large.nbytes and not found.float_val
     channel.close()
     assert tcp.predict({"x": ROW}).model_spec.version.value == 1
+
+
+def test_stop_leaves_sockets_of_others(serve, base_path, tmp_path):
+    path, file = tmp_path / "socket", tmp_path / "file"
+    server, _ = serve(model_base_path=str(base_path), grpc_socket_path=str(path))
+    with pytest.raises(ValueError, match="Name what to serve"):
+        EmbeddedServer(Options(port=0, grpc_socket_path=str(path))).start()
+    assert path.is_socket()
+    server.stop()
+    assert not path.exists()
+    file.write_text("kept")
+    with pytest.raises((RuntimeError, OSError)):
+        serve(model_base_path=str(base_path), grpc_socket_path=str(file))
+    assert file.read_text() == "kept"
 
 
 def test_a_taken_port_is_an_error(serve, base_path):
@@ -376,6 +477,16 @@ def test_ssl(serve, base_path, tmp_path):
     client.channel = grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(cert.read_bytes()))
     client.prediction = prediction_service_pb2_grpc.PredictionServiceStub(client.channel)
     assert client.predict({"x": ROW}).model_spec.version.value == 1
+
+
+def test_config_files_behind_a_uri():
+    with tf.io.gfile.GFile("ram://configs/batching", "w") as file:
+        file.write("max_batch_size { value: 3 }")
+    options = Options(enable_batching=True, batching_parameters_file="ram://configs/batching")
+    assert options.batching().max_batch_size == 3
+    options.batching_parameters_file = "ram://configs/none"
+    with pytest.raises(OSError, match="ram://configs/none"):
+        options.batching()
 
 
 def test_nothing_to_serve():

@@ -7,9 +7,10 @@ import pytest
 import serving_models
 from serving_models import ROW, add_version, break_version, config, until
 
-from serving.server import versions
+from serving.server import versions, warmup
 from serving.server.errors import ServingError
 from serving.server.handlers import Handlers, Target
+from serving.server.loading import Loader
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +254,43 @@ def test_a_model_that_does_not_load(start, base_path, tmp_path):
     assert message.startswith("1 model(s) did not become available: {{{name: n version: 1} due to error: DATA_LOSS: ")
     assert predict(manager, "m") == (2.0, 1)
     refused("UNKNOWN", start, config(n=broken))
+
+
+def test_a_new_model_whose_version_vanishes_holds_up_nothing(start, base_path, saved_model, tmp_path, monkeypatch):
+    manager = start(config(m=base_path), poll_seconds=0)
+    require = manager._require
+
+    def require_and_remove(models):
+        require(models)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    add_version(saved_model, gone, 1)
+    monkeypatch.setattr(manager, "_require", require_and_remove)
+    message = refused("UNKNOWN", manager.reload, config(m=base_path, n=gone), 10)
+    assert message == "1 model(s) did not become available: {{name: n has no version that is loaded}, }"
+    manager.reload(config(m=base_path))
+
+
+def test_a_base_path_that_is_a_file(start, base_path, tmp_path):
+    manager = start(config(m=base_path))
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused("NOT_FOUND", manager.reload, config(n=tmp_path / "file"))
+    assert predict(manager, "m") == (2.0, 1)
+
+
+def test_a_warm_up_that_fails_in_any_way_closes_the_model(saved_model, monkeypatch):
+    seen = []
+
+    def warm_up(servable, *_):
+        seen.append(servable)
+        raise MemoryError
+
+    monkeypatch.setattr(warmup, "warm_up", warm_up)
+    with pytest.raises(MemoryError):
+        Loader().load(saved_model)
+    assert seen[0]._session is None
 
 
 def test_stop_waits_for_requests(base_path):

@@ -1,6 +1,7 @@
 """Clients that are slow, vanish, ask too much or send too much, and what the others notice of it: nothing."""
 
 import gc
+import gzip
 import json
 import socket
 import threading
@@ -9,7 +10,10 @@ import time
 import pytest
 from serving_rest_subject import Client, save, serve
 
-from serving.server.rest import asgi, connection
+from serving.server import sessions
+from serving.server.batching import Parameters
+from serving.server.loading import Loader
+from serving.server.rest import asgi, connection, encode
 
 HEAD = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 SLOW = b'{"signature_name": "slow", "inputs": [%g]}'
@@ -130,6 +134,61 @@ def test_uploads_share_a_budget(folder):
         client.close()
 
 
+def test_compressed_uploads_count_with_their_full_size(folder):
+    with serve(folder, max_upload_bytes=1 << 20, max_body_bytes=3 << 20) as server:
+        client, headers = Client(server.port), {"Content-Encoding": "gzip"}
+        status, answer = client.post(gzip.compress(b" " * (2 << 20)), **headers)
+        assert (status, answer) == (429, {"error": "Too many bytes of requests are being received."})
+        status, answer = client.post(gzip.compress(b" " * (4 << 20)), **headers)
+        assert (status, answer) == (413, {"error": f"Request body is larger than {3 << 20} bytes after decompression."})
+        assert client.post(gzip.compress(b'{"inputs": [0]}'), **headers) == (200, {"outputs": [1.0]})
+        eventually(lambda: server.bytes_uploaded == 0)
+        client.close()
+
+
+MAPS = b'{"signature_name": "maps", "inputs": [%d]}'
+
+
+def test_answers_that_are_being_sent_share_a_budget(folder):
+    with serve(folder, max_download_bytes=1 << 20) as server:
+        raw, client = dial(server), Client(server.port)
+        raw.sendall(request(MAPS % 2000))  # more than the budget, but alone
+        assert raw.recv(15) == b"HTTP/1.1 200 OK"
+        assert server.bytes_sending == 2000 * 2000 * 2 * 4
+        status, headers, answer = client("POST", "/v1/models/m:predict", MAPS % 300)
+        assert status == 429 and headers["retry-after"] == "1" and "answers are being sent" in answer["error"]
+        assert serves(server)
+        raw.close()
+        eventually(lambda: server.bytes_sending == 0)
+        assert client.post(MAPS % 300)[0] == 200
+        eventually(lambda: server.bytes_sending == 0)
+        client.close()
+
+
+def test_probes_are_answered_while_large_answers_are_written(folder, monkeypatch):
+    finish, writing = threading.Event(), []
+
+    def chunks(*_):
+        yield b" " * encode.CHUNK
+        writing.append(None)
+        assert finish.wait(60)
+        yield b"{}"
+
+    monkeypatch.setattr(encode, "encode_predictions", chunks)
+    with serve(folder) as server:
+        readers = [dial(server) for _ in range(asgi.WRITERS)]
+        for raw in readers:
+            raw.sendall(request(b'{"inputs": [0]}'))
+        eventually(lambda: len(writing) == asgi.WRITERS)
+        client = Client(server.port)
+        try:
+            assert client("GET", "/v1/models/m")[0] == 200
+        finally:
+            finish.set()
+        for raw in [*readers, client]:
+            raw.close()
+
+
 def test_slow_uploads_and_slow_headers(folder, monkeypatch):
     monkeypatch.setattr(asgi, "PATIENCE", 0.3)
     monkeypatch.setattr(connection, "HEADER_SECONDS", 0.3)
@@ -183,6 +242,38 @@ def test_clients_that_vanish(folder):
         first.close()
         assert serves(server)
         eventually(lambda: server.requests_in_work == server.bytes_uploaded == server.connections == 0)
+
+
+def test_requests_that_nobody_waits_for_leave_the_queue_of_batches(folder, monkeypatch):
+    make, ran, finish = sessions.function, [], threading.Event()
+
+    def function(*arguments):
+        run = make(*arguments)
+
+        def counted(arrays):
+            ran.append(float(arrays[0][0]))
+            assert finish.wait(30)
+            return run(arrays)
+
+        return counted
+
+    monkeypatch.setattr(sessions, "function", function)
+    loader = Loader(Parameters(max_batch_size=1, max_enqueued_batches=10, num_batch_threads=1))
+    with serve(folder, loader, timeout=1.0) as server:
+        first, gone = dial(server), dial(server)
+        first.sendall(request(b'{"inputs": [1]}'))
+        eventually(lambda: ran == [1])
+        gone.sendall(request(b'{"inputs": [2]}'))
+        eventually(lambda: server.requests_in_work == 2)
+        gone.close()
+        client = Client(server.port)
+        assert client.post({"inputs": [3]})[0] == 504
+        finish.set()
+        eventually(lambda: server.requests_in_work == 0)
+        assert client.post({"inputs": [4]}) == (200, {"outputs": [3.0]})
+        assert ran == [1, 4]
+        first.close()
+        client.close()
 
 
 def test_wrong_lengths_and_requests_in_a_row(folder):

@@ -8,13 +8,13 @@ const { test } = require("node:test");
 const vm = require("node:vm");
 
 const folder = join(__dirname, "..", "..", "serving", "viewer");
-const files = ["api", "maps", "colours", "state", "downloads", "panels", "figures", "controls"];
+const files = ["api", "maps", "colours", "state", "downloads", "panels", "figures", "controls", "session"];
 const read = (name) => readFileSync(join(folder, `${name}.js`), "utf8").replace(`"use strict";`, "");
 const source = files.map(read).join("\n");
-const names = "Api, Maps, Colours, State, Downloads, Panels, Figures, Controls, ApiError";
-const context = vm.createContext({ URL, URLSearchParams, TextDecoder, atob });
+const names = "Api, Maps, Colours, State, Downloads, Panels, Figures, Controls, Session, ApiError";
+const context = vm.createContext({ URL, URLSearchParams, TextDecoder, atob, setTimeout });
 const viewer = vm.runInContext(`"use strict";\n${source}\n({ ${names} })`, context);
-const { Api, Maps, Colours, State, Downloads, Panels, Controls } = viewer;
+const { Api, Maps, Colours, State, Downloads, Panels, Controls, Session, ApiError } = viewer;
 const plain = (value) => JSON.parse(JSON.stringify(value));
 
 test("numbers that are no JSON are read, words that look like them are kept", () => {
@@ -48,6 +48,28 @@ test("metadata tell signatures, layers and compressed keys", () => {
   signature_def.attention = { outputs: { attention: dim(-1, 6, 12, -1, 32) } };
   assert.equal(read().compressed, true);
   assert.equal(Api.abilities({}).stacked, null);
+});
+
+test("inputs that met others in a batch are sent again, five times", async () => {
+  let calls = 0;
+  const session = new Session();
+  const refuse = (times, said) => {
+    calls = 0;
+    const predict = async () => {
+      if (calls++ < times) throw new ApiError("The server refused the request.", `It says: ${said}`, 400);
+      return "answer";
+    };
+    session.server = { predict };
+  };
+  const mixed = "Tensors with name 'x' from different tasks have different shapes and padding is turned off.";
+  refuse(5, mixed);
+  assert.equal(await session.predict("attention", {}), "answer");
+  assert.equal(calls, 6);
+  refuse(6, mixed);
+  await assert.rejects(session.predict("attention", {}), /refused/);
+  refuse(1, "token_ids must be from 0 to 9");
+  await assert.rejects(session.predict("attention", {}), /refused/);
+  assert.equal(calls, 1);
 });
 
 test("null is raw minus effective, and the mean is over heads", () => {

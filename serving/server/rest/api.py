@@ -23,12 +23,16 @@ log = logging.getLogger(__name__)
 
 
 class Response(NamedTuple):
-    """HTTP status, headers, and a body that is complete or goes on with the chunks of `more`."""
+    """HTTP status, headers, and a body that is complete or goes on with the chunks of `more`.
+
+    Until the last of them is written, arrays of `held` bytes stay in memory.
+    """
 
     status: int
     headers: list
     body: bytes
     more: Iterator[bytes] | None = None
+    held: int = 0
 
 
 def error_response(status, message, *headers):
@@ -36,7 +40,7 @@ def error_response(status, message, *headers):
     return Response(status, [JSON, *headers], body)
 
 
-def answer(handlers, metrics, method, path, body, encoding, max_body_bytes):
+def answer(handlers, metrics, method, path, body):
     """
     Args:
         handlers: `handlers.Handlers`.
@@ -44,15 +48,9 @@ def answer(handlers, metrics, method, path, body, encoding, max_body_bytes):
         method: HTTP method.
         path: path of the request, still escaped, without the query.
         body: bytes of the request.
-        encoding: its `Content-Encoding`.
-        max_body_bytes: how large a compressed body may become.
     """
     try:
         action, target = routes.find(method, path)
-        if "gzip" in encoding:
-            body = unzip(body, max_body_bytes)
-            if body is None:
-                return error_response(413, f"Request body is larger than {max_body_bytes} bytes after decompression.")
         if action not in METERED:
             return ACTIONS[action](handlers, target, body)
         with metrics.request(target.name, action, "REST"):
@@ -81,8 +79,14 @@ def _predict(handlers, target, body):
     outputs = handlers.predict(target, request.signature_name, request.inputs)[0]
     chunks = encode.encode_predictions(outputs, request.rows)
     first = next(chunks)
-    # All chunks but the last have at least CHUNK bytes.
-    return Response(200, [JSON], first, chunks if len(first) >= encode.CHUNK else None)
+    if len(first) < encode.CHUNK:  # all chunks but the last have at least as many bytes
+        return Response(200, [JSON], first)
+    return Response(200, [JSON], first, chunks, sum(map(_size, outputs.values())))
+
+
+def _size(array):
+    """Bytes of an array with its strings."""
+    return array.nbytes + (sum(map(len, array.flat)) if array.dtype == object else 0)
 
 
 def _classify(handlers, target, body):

@@ -31,7 +31,8 @@ class Settings:
         cors: whether pages of other origins may call the API.
         metrics_path: where the page for Prometheus is, None for nowhere.
         max_body_bytes: size of a request, also after decompression.
-        max_upload_bytes: size of all requests that are in memory at one time.
+        max_upload_bytes: size of all requests that are in memory at one time, after decompression.
+        max_download_bytes: size of the arrays of all large answers that are being sent at one time.
         max_in_work: predictions at one time, waiting or running.
     """
 
@@ -41,6 +42,7 @@ class Settings:
     metrics_path: str | None = None
     max_body_bytes: int = 64 << 20
     max_upload_bytes: int = 512 << 20
+    max_download_bytes: int = 1 << 30
     max_in_work: int = 256
 
     @classmethod
@@ -102,6 +104,11 @@ class RestServer:
     def bytes_uploaded(self):
         """Bytes of requests in memory."""
         return self._app.uploaded
+
+    @property
+    def bytes_sending(self):
+        """Bytes of arrays of large answers that are being sent."""
+        return self._app.sending
 
     def stop(self, grace=5.0):
         """Takes no more requests, gives those in work `grace` seconds, and closes."""

@@ -2,12 +2,16 @@
 
 The event loop never waits for JSON or for a model. What clients can hold is bounded in every direction:
 
-- a body has a size, and uploads share a budget; what is too large is read and dropped, then answered with 413;
+- a body has a size, and uploads share a budget, both also after decompression; what is too large is read and dropped,
+  then answered with 413;
+- large answers that are being sent, whose arrays stay in memory until all is written, share a budget, others get 429;
 - an upload that takes longer than `PATIENCE` seconds has to keep up `RATE` bytes per second, and so has a download;
 - so many requests for predictions are in work at once, others get 429 (RESOURCE_EXHAUSTED) without waiting;
-- a request that is not done in time gets 504 (DEADLINE_EXCEEDED), and one whose client has gone is not begun.
+- a request that is not done in time gets 504 (DEADLINE_EXCEEDED), and one whose client has gone is not begun; neither
+  is run if it still waits for its batch.
 
-Questions about state (GET) have threads of their own, so that a probe of a busy server is answered.
+Questions about state (GET) have threads of their own, so that a probe of a busy server is answered; so have the writing
+of large answers and decompression.
 """
 
 import asyncio
@@ -16,18 +20,20 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from serving.server import waiting
 from serving.server.rest import api
 from serving.server.rest.api import Response, error_response
 
 PATIENCE = 30.0
 RATE = 1 << 16
-HELPERS = 4
+HELPERS = WRITERS = 4
 CORS = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
     (b"access-control-allow-headers", b"Content-Type"),
 ]
 CLOSE = (b"connection", b"close")
+LATER = (b"retry-after", b"1")
 TEXT = (b"content-type", b"text/plain")
 
 
@@ -47,15 +53,17 @@ class App:
         self.viewer = viewer
         self.workers = ThreadPoolExecutor(settings.threads, thread_name_prefix="rest")
         self.helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="rest-helper")
+        self.writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="rest-writer")
         self.in_work = 0
         self.lock = threading.Lock()  # of `in_work`, which worker threads change
         self.uploaded = 0  # bytes of bodies that are in memory
+        self.sending = 0  # bytes of arrays of answers that are being sent
         self.is_stopping = False
 
     def close(self):
         """Forgets what has not been begun."""
-        self.workers.shutdown(wait=False, cancel_futures=True)
-        self.helpers.shutdown(wait=False, cancel_futures=True)
+        for executor in (self.workers, self.helpers, self.writers):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope, receive, send):
         """ASGI entry. `scope["connection"]` is the `connection.Connection`."""
@@ -68,11 +76,15 @@ class App:
             response = await self._metrics(method)
         elif scope["path"] == "/viewer" or scope["path"].startswith("/viewer/"):
             tag = _header(scope, b"if-none-match")
-            response = await self._in_helper(self.viewer.answer, method, scope["path"], tag)
+            response = await _in(self.helpers, self.viewer.answer, method, scope["path"], tag)
         else:
             response = error_response(404, f"There is no {path}.")
         if response is not None:
-            await self._send(response, scope["connection"], send)
+            self.sending += response.held
+            try:
+                await self._send(response, scope["connection"], send)
+            finally:
+                self.sending -= response.held
 
     async def _api(self, method, path, scope, receive):
         if method == "OPTIONS" and self.settings.cors:
@@ -81,11 +93,18 @@ class App:
         body = await self._read(scope, receive)
         if not isinstance(body, bytes):
             return body
-        self.uploaded += len(body)
+        charged = len(body)
+        self.uploaded += charged
         try:
-            return await self._work(method, path, body, scope)
+            if b"gzip" in _header(scope, b"content-encoding"):
+                body = await self._unzip(body)
+                if not isinstance(body, bytes):
+                    return body
+                self.uploaded += len(body) - charged
+                charged = len(body)
+            return self._afford(await self._work(method, path, body, scope))
         finally:
-            self.uploaded -= len(body)
+            self.uploaded -= charged
 
     async def _read(self, scope, receive):
         """The body; a `Response` if it is refused; None if the client has gone or was too slow."""
@@ -105,7 +124,7 @@ class App:
                 if length > limit:
                     refusal = refusal or self._too_large()
                 elif self.uploaded + len(chunk) > self.settings.max_upload_bytes:
-                    refusal = refusal or error_response(429, "Too many bytes of requests are being received.", CLOSE)
+                    refusal = refusal or _too_many()
                 if refusal is None:
                     chunks.append(chunk)
                     kept += len(chunk)
@@ -115,6 +134,14 @@ class App:
                     return b"".join(chunks) if refusal is None else refusal
         finally:
             self.uploaded -= kept
+
+    async def _unzip(self, body):
+        """What is in a body; a `Response` if it is refused."""
+        limit = self.settings.max_body_bytes
+        found = await _in(self.writers, api.unzip, body, limit)
+        if found is None:
+            return error_response(413, f"Request body is larger than {limit} bytes after decompression.")
+        return _too_many() if self.uploaded - len(body) + len(found) > self.settings.max_upload_bytes else found
 
     def _too_large(self):
         return error_response(413, f"Request body is larger than {self.settings.max_body_bytes} bytes.", CLOSE)
@@ -130,12 +157,13 @@ class App:
         if self.is_stopping:
             return error_response(503, "The server is being stopped.", CLOSE)
         if method == "GET":
-            return await self._in_helper(self._answer, method, path, body, scope)
+            return await _in(self.helpers, self._answer, method, path, body, scope)
         if self.in_work >= self.settings.max_in_work:
             problem = f"{self.settings.max_in_work} requests are in work, as many as there may be."
-            return error_response(429, problem, (b"retry-after", b"1"))
+            return error_response(429, problem, LATER)
         self._count(1)
-        job = self.workers.submit(self._answer, method, path, body, scope)
+        deadline = None if self.settings.timeout is None else time.monotonic() + self.settings.timeout
+        job = self.workers.submit(self._answer, method, path, body, scope, deadline)
         job.add_done_callback(lambda _: self._count(-1))
         future = asyncio.wrap_future(job)
         await asyncio.wait([future], timeout=self.settings.timeout)
@@ -148,23 +176,28 @@ class App:
         with self.lock:
             self.in_work += change
 
-    def _answer(self, method, path, body, scope):
-        if scope["connection"].gone:
+    def _answer(self, method, path, body, scope, deadline=None):
+        connection = scope["connection"]
+        if connection.gone:
             return None
-        encoding = _header(scope, b"content-encoding").decode("latin-1")
-        return api.answer(self.handlers, self.metrics, method, path, body, encoding, self.settings.max_body_bytes)
+        with waiting.asked(lambda: not connection.gone and (deadline is None or time.monotonic() < deadline)):
+            return api.answer(self.handlers, self.metrics, method, path, body)
+
+    def _afford(self, response):
+        """The response, unless too much is being sent. One is sent however large it is."""
+        held = 0 if response is None else response.held
+        if held and self.sending and self.sending + held > self.settings.max_download_bytes:
+            return error_response(429, "Too many bytes of answers are being sent.", LATER)
+        return response
 
     async def _metrics(self, method):
         if method not in ("GET", "HEAD"):
             return error_response(405, f"{method} is not possible for the metrics.", (b"allow", b"GET, HEAD"))
-        page = await self._in_helper(self.metrics.text)
+        page = await _in(self.helpers, self.metrics.text)
         return Response(200, [TEXT], page.encode())
 
-    async def _in_helper(self, function, *arguments):
-        return await asyncio.get_running_loop().run_in_executor(self.helpers, function, *arguments)
-
     async def _send(self, response, connection, send):
-        status, headers, body, more = response
+        status, headers, body, more, _ = response
         if more is None and status != 304:
             headers = [*headers, (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -180,9 +213,17 @@ class App:
                 timer.cancel()
             if more is None:
                 return
-            body = await self._in_helper(next, more, None)
+            body = await _in(self.writers, next, more, None)
             if body is None:
                 body, more = b"", None
+
+
+async def _in(executor, function, *arguments):
+    return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
+
+
+def _too_many():
+    return error_response(429, "Too many bytes of requests are being received.", CLOSE)
 
 
 def _header(scope, name):
