@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CLIENTS := $(abspath $(VENV))/clients
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export KERAS_POSENC_CLIENTS ?= $(CLIENTS)
-# Workers of the test runner, and further arguments to it, e.g. make test ARGS="-m unit".
+# Workers of the test runner, and further arguments to it, e.g. make test ARGS="-k rotary".
 WORKERS ?= 2
 ARGS ?=
 # Of make serve: REST on this port, gRPC on the one before it.
@@ -25,10 +25,13 @@ help:
 	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
 	@echo "make wheel      the wheel, into dist/, tried in an environment with the core dependencies only"
-	@echo "make lint       ruff"
+	@echo "make lint       ruff, which make test runs first"
+	@echo "make clean      removes both environments and everything that was written"
 
 $(READY): setup.py constraints.txt weights.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else \
+	    "Python 3.11 is needed; $(PYTHON) is " + sys.version.split()[0] + ". Name it: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --upgrade "pip>=24" "setuptools>=70" wheel 2>&1 | grep -v '^WARNING: Location' || true
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[test]"
@@ -88,4 +91,4 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output benchmark_output docs_output
+	rm -rf $(VENV) .venv-peers build dist *.egg-info demo_output benchmark_output docs_output

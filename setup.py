@@ -81,10 +81,12 @@ setup(
         "keras_posenc.analysis.study": ["*.css", "*.js"],
         "serving": ["viewer/*", "deploy/*", "deploy/*/*", "peering/requirements.txt"],
     },
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     install_requires=["tensorflow~=2.20.0", "keras>=3.15,<4", "numpy>=1.26"],
     extras_require=extras,
+    license_files=["LICENSE"],
     classifiers=[
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
