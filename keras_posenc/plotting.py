@@ -12,6 +12,16 @@ from keras_posenc import encodings
 from keras_posenc.encodings.base import PositionEncoding
 
 HEAD_SIZE = 32
+# Groups of `plot_doors`, in two lines of about the same width.
+DOORS = (
+    {
+        (): "nowhere",
+        ("embed",): "embed: added to the token embeddings",
+        ("transform",): "transform",
+        ("scores", "values"): "scores, values: meets the content",
+    },
+    {("bias",): "bias: added to the scores of a head, whatever the tokens, and so computed once for inference"},
+)
 
 
 def plot_encodings(names=None, length=48, num_heads=4, path=None, seed=0):
@@ -44,9 +54,49 @@ def plot_encodings(names=None, length=48, num_heads=4, path=None, seed=0):
     for block, name in zip(blocks, names):
         _draw(block, name, pictures[name], num_heads)
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
+        _save(figure, path)
     return figure
+
+
+def plot_doors(length=48, path=None, seed=0):
+    """Draws one head of every registered encoding, grouped by where it enters attention.
+
+    Args: as in `plot_encodings`.
+
+    Returns: the `matplotlib.figure.Figure`.
+    """
+    from matplotlib.figure import Figure
+
+    lines = [[(name, words) for doors, words in line.items() for name in _entering(doors)] for line in DOORS]
+    columns = max(map(len, lines))
+    figure = Figure(figsize=(1.15 * columns, 1.6 * len(lines)))
+    space = dict(left=0.005, right=0.995, bottom=0.07, top=0.93, hspace=0.4, wspace=0.1)
+    for line, panels in zip(lines, figure.subplots(len(lines), columns, gridspec_kw=space)):
+        said = None
+        for axes, (name, words) in zip(panels, line):
+            picture = position_picture(make_encoding(name, length, num_heads=4, seed=seed), length, seed)[0]
+            axes.imshow(picture, aspect="auto", interpolation="nearest", **_colours(picture))
+            axes.set_box_aspect(1)
+            axes.set(xticks=[], yticks=[], xlabel=name)
+            if words != said:  # over the first panel of a group
+                axes.set_title(words, loc="left", fontsize=9, fontweight="bold")
+            said = words
+        for axes in panels[len(line) :]:
+            axes.remove()
+    if path is not None:
+        _save(figure, path)
+    return figure
+
+
+def _entering(doors):
+    """Registered names of the encodings that enter by some of these doors, or by none."""
+    found = {name: encodings.get_class(name).doors for name in encodings.names()}
+    return [name for name, own in found.items() if (set(doors) & set(own) if doors else not own)]
+
+
+def _save(figure, path):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
 
 
 def make_encoding(name, length, num_heads, seed=0):
@@ -146,6 +196,7 @@ def main(arguments=None):
         description="Draws one page with the effect of every registered position encoding on the attention scores.",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="picture to write, e.g. page.png")
+    parser.add_argument("--doors", action="store_true", help="a small one: one head of each, by where they enter")
     parser.add_argument(
         "--names", metavar="A,B", help=f"encodings to draw (default: all of {', '.join(encodings.names())})"
     )
@@ -157,9 +208,14 @@ def main(arguments=None):
     unknown = [name for name in names or [] if name not in encodings.names()]
     if unknown:
         parser.error(f"unknown encoding {', '.join(map(repr, unknown))}; known: {', '.join(encodings.names())}")
+    if options.doors and (names or options.heads != 4):
+        parser.error("--doors draws one head of every encoding: leave out --names and --heads")
     if options.length < 2 or options.heads < 1:
         parser.error("--length must be at least 2 and --heads at least 1")
-    plot_encodings(names, options.length, options.heads, options.output, options.seed)
+    if options.doors:
+        plot_doors(options.length, options.output, options.seed)
+    else:
+        plot_encodings(names, options.length, options.heads, options.output, options.seed)
     print(options.output)
 
 

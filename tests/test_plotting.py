@@ -95,3 +95,17 @@ def test_unknown_names_are_refused_before_drawing(tmp_path, capsys):
         plotting.main(["--output", str(tmp_path / "page.png"), "--names", "alibi,rotatory"])
     assert "'rotatory'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_small_picture_has_every_encoding_once(tmp_path):
+    """`shaw` enters by two doors of one group."""
+    figure = plotting.plot_doors(length=6)
+    assert sorted(axes.get_xlabel() for axes in figure.axes) == sorted(encodings.names())
+    plotting.main(["--doors", "--output", str(tmp_path / "doors.png"), "--length", "6"])
+    assert (tmp_path / "doors.png").stat().st_size > 1000
+
+
+def test_the_small_picture_refuses_what_it_would_ignore(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        plotting.main(["--doors", "--output", str(tmp_path / "doors.png"), "--names", "alibi"])
+    assert "--names" in capsys.readouterr().err
