@@ -17,7 +17,7 @@ import keras
 
 from keras_posenc.checkpoints import overriding, remote
 from keras_posenc.checkpoints.building import build_for_loading
-from keras_posenc.checkpoints.tasks import task_of, with_head
+from keras_posenc.checkpoints.tasks import DROPPING, task_of, with_head
 from keras_posenc.models import PositionalModel
 from keras_posenc.models.presets import CLASSES
 from keras_posenc.version import __version__
@@ -50,7 +50,7 @@ def save(model, path, tokenizer=None, overwrite=False):
     exists = remote.exists if remote.is_remote(path) else os.path.exists
     if exists(path) and not overwrite:
         raise FileExistsError(f"'{path}' exists. Pass overwrite=True to replace it, or choose another folder.")
-    if exists(path) and not exists(f"{path}/{CONFIG}"):
+    if exists(path) and not any(exists(f"{path}/{name}") for name in (CONFIG, remote.PARTIAL)):
         raise FileExistsError(f"'{path}' was not written by `save`, and is not replaced. Choose another folder.")
     config = {
         "format": FORMAT,
@@ -163,7 +163,9 @@ def _construct(path, serialized, overrides):
         raise ValueError(
             f"'{path}' holds a {name!r}, which is no registered model. If it is yours, import its module first."
         )
-    own = {**serialized["config"], **({"dtype": overrides["dtype"]} if "dtype" in overrides else {})}
+    own = dict(serialized["config"])
+    of_all = ("dtype", "dropout") if cls.__name__ in DROPPING else ("dtype",)
+    own.update((name, overrides[name]) for name in of_all if name in overrides)
     arguments = {**_backbone_arguments(serialized), **overrides}
     if "backbone" in own:
         own["backbone"] = {**own["backbone"], "config": arguments}
@@ -187,7 +189,7 @@ def _for_task(model, stored, task, num_classes):
         raise ValueError(
             f"A {type(backbone).__name__} has no task heads. Received: task={task!r}, num_classes={num_classes!r}"
         )
-    model = with_head(backbone, task, num_classes)
+    model = with_head(backbone, task, num_classes, dropout=getattr(model, "dropout", None) if task == stored else None)
     model.build()
     own = {id(weight) for weight in backbone.weights}
     return model, [weight for weight in model.weights if id(weight) not in own]

@@ -4,8 +4,9 @@ import collections
 
 import keras
 
+from keras_posenc.encodings import get_class, parse
 from keras_posenc.encodings import options as encoding_options
-from keras_posenc.encodings import parse
+from keras_posenc.folding import position_encodings
 from keras_posenc.models.presets import POSITIONS
 
 SIZES = (
@@ -19,6 +20,8 @@ SIZES = (
     "embedding_dim",
     "tie_layers",
 )
+# Options of an encoding that do not change what the values of its weights mean.
+NO_MEANING = ("name", "dtype", "trainable", "initializer", "extrapolate")
 # Arguments that decide which weights there are besides those of the trained layers.
 RENEWING = (*POSITIONS, "position_options", "sharing", "segments", "num_keys", "pooler")
 
@@ -39,8 +42,8 @@ def divide(path, stored, overrides):
     sizes = sorted(set(differing) & set(SIZES))
     if sizes:
         raise ValueError(
-            f"The sizes of '{path}' are those of its files and cannot be changed. Received: {', '.join(sizes)}. For "
-            "inputs beyond `max_length` pass extrapolate='clip' or 'interpolate'."
+            f"The sizes of '{path}' are those of its files and cannot be changed. Received: {', '.join(sizes)}."
+            f"{_for_longer(stored) if 'max_length' in sizes else ''}"
         )
     same = {name: value for name, value in overrides.items() if name not in differing}
     if differing and "position_options" not in overrides:
@@ -48,22 +51,50 @@ def divide(path, stored, overrides):
     return same, differing
 
 
+def _for_longer(stored):
+    """How a model with these arguments takes longer inputs."""
+    ways = {way for name in _names(stored) for way in get_class(name).extrapolations} - {"error"}
+    if ways:
+        return f" For inputs beyond `max_length` pass extrapolate={' or '.join(map(repr, sorted(ways)))}."
+    return " See `keras_posenc.conversion.extend_length` for longer inputs."
+
+
+def _names(arguments):
+    """Of all encodings."""
+    specs = [arguments[name] for name in POSITIONS if arguments.get(name) not in (None, "same")]
+    return [name for spec in specs for name in parse(spec)]
+
+
 def _still_taken(arguments):
     """The stored options of encodings, without those of encodings that are no longer there."""
-    specs = [arguments[name] for name in POSITIONS if arguments.get(name) not in (None, "same")]
-    taken = {option for spec in specs for name in parse(spec) for option in encoding_options(name)}
+    taken = {option for name in _names(arguments) for option in encoding_options(name)}
     return {name: value for name, value in arguments.get("position_options", {}).items() if name in taken}
 
 
 def keep_weights(old, new):
-    """Copies into `new` all weights that `old` has at the same place in the same shape. Returns the others."""
+    """Copies into `new` all weights that `old` has at the same place in the same shape. Returns the others.
+
+    Tables of encodings with other options are not kept: their entries would stand for other distances.
+    """
     kept, fresh = _by_place(old), []
+    meaning = {**_meanings(old), **_meanings(new)}
     for place, weight in _by_place(new).items():
-        if place in kept and kept[place].shape == weight.shape:
+        before = kept.get(place)
+        same = before is not None and meaning.get(id(before)) == meaning.get(id(weight))
+        if same and before.shape == weight.shape:
             weight.assign(kept[place].value)
         else:
             fresh.append(weight)
     return fresh
+
+
+def _meanings(model):
+    """By the `id` of weights of encodings, what their values are to mean."""
+    found = {}
+    for encoding in position_encodings(model):
+        config = {name: value for name, value in encoding.get_config().items() if name not in NO_MEANING}
+        found.update((id(weight), (type(encoding), config)) for weight in encoding.weights)
+    return found
 
 
 def _by_place(model):

@@ -3,6 +3,8 @@
 from keras_posenc.models import heads
 from keras_posenc.models.presets import TASKS
 
+DROPPING = ("Classifier", "TokenClassifier")  # heads with the dropout of their backbone unless they are told another
+
 
 def task_of(model):
     """The name of a model's task, or `None` if it has no head."""
@@ -29,6 +31,6 @@ def with_head(backbone, task, num_classes=None, dropout=None):
     if not needs_classes and num_classes is not None:
         raise ValueError(f"task={task!r} takes no `num_classes`. Received: num_classes={num_classes!r}")
     given = {"num_classes": num_classes} if needs_classes else {}
-    if dropout is not None and name in ("Classifier", "TokenClassifier"):
+    if dropout is not None and name in DROPPING:
         given["dropout"] = dropout
     return getattr(heads, name)(backbone, **given, **fixed)

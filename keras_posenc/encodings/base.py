@@ -144,35 +144,37 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
         query_length = self.check_length(start_index + query_length, then=query_length)
         key_length = self.check_length(key_length)
         end = start_index + query_length
-        if self._covers(end, key_length):
+        covered = self._covers(end, key_length)
+        if covered:
             query_length = self._check_fold(end, then=query_length)
             key_length = self._check_fold(key_length)
             tables = self.window(self._fold.tables, query_length, key_length, start_index)
         else:
             tables = self.tables(query_length, key_length, start_index)
-        return Positions(self, tables, inside=self._inside(start_index, end))
+        return Positions(self, tables, inside=self._inside(start_index, end, covered))
 
     def embedding(self, length, start_index=0, total_length=None):
         """`embed`, from the fold if there is one."""
         total_length = start_index + length if total_length is None else total_length
         end = start_index + length
         length = self.check_length(end, then=length)
-        if self._covers(end, total_length):
+        covered = self._covers(end, total_length)
+        if covered:
             length = self._check_fold(end, then=length)
             if self.extrapolate == "interpolate":
                 length = self._check_fold(total_length, then=length)
             embedding = rows.window(self._fold.tables["embedding"], start_index, length, axis=0)
         else:
             embedding = self.embed(length, start_index, total_length)
-        return or_nan(embedding, self._inside(start_index, end))
+        return or_nan(embedding, self._inside(start_index, end, covered))
 
-    def _inside(self, start_index, end):
+    def _inside(self, start_index, end, covered):
         """Whether all positions exist, where only a step of a compiled loop knows `start_index`; otherwise `None`.
 
         XLA leaves out the assertions of `checks.at_most`, and would repeat the last entry of a table without a word.
         """
         limits = [self.max_length] if self._is_bounded else []
-        limits += [self._fold.length] if self._fold is not None else []
+        limits += [self._fold.length] if covered else []
         known = checks.static_int(start_index) is not None
         return None if known or not limits else ops.less_equal(end, min(limits))
 
@@ -255,7 +257,7 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
     # As a layer of a functional model.
 
     def call(self, inputs, start_index=0, total_length=None, training=None):
-        """Adds the embedding to `inputs`, or gives the bias for self-attention over them, `(1, heads, q, q)`."""
+        """Adds the embedding to `inputs`, or gives the bias for self-attention over them, `(1, heads, q, k)`."""
         self.check_training(training)
         if "embed" in self.doors and (len(inputs.shape) != 3 or "float" not in str(inputs.dtype)):
             raise ValueError(
@@ -279,7 +281,7 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         length = input_shape[1]
-        return (1, self.num_heads, length, length) if self.doors == ("bias",) else tuple(input_shape)
+        return (1, self.heads, length, length) if self.doors == ("bias",) else tuple(input_shape)
 
     def get_config(self):
         return {

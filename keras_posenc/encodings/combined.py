@@ -23,6 +23,8 @@ class Combined(PositionEncoding):
         encodings = [keras.saving.deserialize_keras_object(e) if isinstance(e, dict) else e for e in encodings]
         num_heads = _common("num_heads", num_heads, encodings)
         key_dim = _common("key_dim", key_dim, encodings)
+        values = [e for e in encodings if "values" in e.doors]
+        kwargs["value_dim"] = _common("value_dim", kwargs.get("value_dim"), values)
         kwargs["share_heads"] = any(e.share_heads for e in encodings)
         super().__init__(num_heads, key_dim, max_length, **kwargs)
         self.encodings = encodings

@@ -58,6 +58,9 @@ class DietAbsLin(PositionEncoding):
     def window(self, folded, query_length, key_length, start_index):
         return {"bias": rows.window(folded["bias"], start_index, query_length, axis=2)}
 
+    def compute_output_shape(self, input_shape):
+        return (1, self.heads, input_shape[1], self.num_keys)
+
     def get_config(self):
         return {
             **super().get_config(),

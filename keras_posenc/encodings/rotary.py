@@ -19,7 +19,7 @@ class Rotary(PositionEncoding):
         base: 10000.
         scaling: for inputs longer than trained: `None`, `"linear"` (positions divided by `factor`), `"ntk"` (the base
             multiplied by `factor^(d/(d-2))`), or `"dynamic"` (as `"ntk"`, by how much the keys outnumber `max_length`).
-        factor: of the scaling.
+        factor: of the scaling; for `"dynamic"` 1 by default.
 
     Reference: Su et al., 2021 (arXiv:2104.09864), section 3.2; linear scaling: Chen et al., 2023 (arXiv:2306.15595).
     """
@@ -36,7 +36,7 @@ class Rotary(PositionEncoding):
         layout="half",
         base=10000.0,
         scaling=None,
-        factor=1.0,
+        factor=None,
         **kwargs,
     ):
         super().__init__(num_heads, key_dim, max_length, **kwargs)
@@ -47,10 +47,10 @@ class Rotary(PositionEncoding):
         self.layout = checks.one_of("Rotary", "layout", layout, ("half", "interleaved"))
         self.base = checks.positive("Rotary", "base", base)
         self.scaling = checks.one_of("Rotary", "scaling", scaling, (None, "linear", "ntk", "dynamic"))
-        if factor < 1:
+        if factor is not None and factor < 1:
             raise ValueError(f"Rotary: `factor` must be at least 1. Received: factor={factor!r}")
-        self.factor = float(factor)
-        if (scaling is None and factor > 1) or (scaling in ("linear", "ntk") and factor == 1):
+        self.factor = 1.0 if factor is None else float(factor)
+        if (scaling is None and self.factor > 1) or (scaling in ("linear", "ntk") and factor is None):
             raise ValueError(f"Rotary: `factor` is of a `scaling`. Received: scaling={scaling!r}, factor={factor!r}")
         if scaling == "dynamic" and self.max_length is None:
             raise ValueError("Rotary with scaling='dynamic' needs `max_length`, the length the model was trained at.")

@@ -47,7 +47,8 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         query_mask, value_mask, key_mask: boolean `(batch, length)`, filled in by Keras from masked embeddings.
         attention_mask: boolean or integer, `(batch, keys)`, `(batch, queries, keys)` or
             `(batch, heads, queries, keys)`; true where attention is allowed. One for all texts needs a batch of 1:
-            Keras' layer reads a mask of two dimensions as `(queries, keys)`, this one as padding.
+            Keras' layer reads a mask of two dimensions as `(queries, keys)`, this one as padding (and refuses it
+            unless there are as many texts as queries).
         use_causal_mask: hide keys after each query.
         segment_ids: int `(batch, length)`, or a pair of them for queries and keys. With a cache a pair, the second
             `(batch, cache length)`.
@@ -158,6 +159,8 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
                 f"the embeddings (`x = {type(encoding).__name__}(...)(x)`), and leave `position` of {name} unset."
             )
         theirs = {"num_heads": encoding.num_heads, "key_dim": encoding.key_dim}
+        if self.max_length is not None and "max_length" in encoding.needs:
+            theirs["max_length"] = encoding.max_length
         if "values" in encoding.doors:
             theirs["value_dim"] = encoding.value_dim or encoding.key_dim
         if encoding.doors and self.share_heads is not None:
@@ -248,14 +251,14 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
             # Keras fills in the masks of embeddings only where several tensors are given.
             query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             value = query
-            if not decoding:
+            if cache is None or decoding:  # otherwise keys are those of a memory
                 value_mask = query_mask if value_mask is None else value_mask
-            elif query_mask is not None and value_mask is None and attention_mask is None:
-                raise ValueError(
-                    f"{type(self).__name__} '{self.name}': the mask of the new tokens does not say which cached keys "
-                    "are padding. Pass an `attention_mask` of shape (batch, cache length)."
-                )
         key = value if key is None else key
+        if decoding:
+            length = cache["value"].shape[2]
+            value_mask, key_mask = (masking.of_cache(mask, length, attention_mask) for mask in (value_mask, key_mask))
+        elif cache is not None and value_mask is None:
+            value_mask = cache.get("mask")
 
         query_length = ops.shape(query)[1]
         key_length = ops.shape(key)[1] if cache is None else ops.shape(cache["value"])[2]
@@ -270,9 +273,11 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
             keys = None if self.key_dense is None else self._heads(self.key_dense, key)
             values = self._heads(self.value_dense, value)
         queries, keys, values = positions.transform(queries, keys, values, cached=cache is not None)
+        inside = positions.inside
+        if decoding:
+            inside = masking.combine(inside, self._fits(cache, values, start_index))
+            cache = self._write(cache, keys, values, start_index)
         if cache is not None:
-            if update_cache:
-                cache = self._write(cache, keys, values, start_index)
             keys, values = cache["key"], cache["value"]
 
         sizes = (ops.shape(query)[0], query_length, key_length)
@@ -299,7 +304,7 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
             output = output + extra
         if rows is not None:
             output = output * ops.cast(rows, output.dtype)
-        output = or_nan(self.output_dense(ops.transpose(output, (0, 2, 1, 3))), positions.inside)
+        output = or_nan(self.output_dense(ops.transpose(output, (0, 2, 1, 3))), inside)
 
         results = [output]
         if return_attention_scores:
@@ -388,6 +393,8 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
             memory: `(batch, keys, width)` values to attend to; use the cache with `update_cache=False`.
             key: `(batch, keys, width)`, the memory by default.
             positions: a shared encoding at the length of the memory, for a layer without its own.
+
+        Returns: a dict with `"key"` and `"value"`, and with `"mask"` if the memory has one from a masked embedding.
         """
         if memory is None:
             if batch_size is None or length is None:
@@ -406,7 +413,15 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         _, keys, values = positions.transform(None, keys, values)
         if keys is None:
             keys = ops.zeros(ops.shape(values)[:-1] + (self.key_dim,), dtype=values.dtype)
-        return {"key": keys, "value": values}
+        mask = getattr(memory, "_keras_mask", None)
+        return {"key": keys, "value": values} | ({} if mask is None else {"mask": mask})
+
+    def _fits(self, cache, values, start_index):
+        """Whether new values fit into a cache, where only a step of a compiled loop knows; otherwise `None`."""
+        size = cache["value"].shape[2]
+        if size is None or checks.static_int(start_index) is not None:
+            return None  # `_write` looks
+        return ops.less_equal(start_index + ops.shape(values)[2], size)
 
     def _write(self, cache, keys, values, start_index):
         size, first = cache["value"].shape[2], checks.static_int(start_index)

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_posenc.encodings.registry import PACKAGE
+from keras_posenc.encodings.registry import PACKAGE, options, parse
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.linformer import LinformerAttention
 from keras_posenc.layers.residual import ResidualBlock
@@ -23,7 +23,9 @@ class TransformerBlock(ResidualBlock):
         norm_first: normalise before each part (pre-norm) instead of after the residual (post-norm, as in BERT).
         epsilon: of the layer normalisations.
         causal: whether positions may only attend backwards.
-        position, position_options, max_length, share_heads, num_segments: as in `PositionalAttention`.
+        position, position_options, max_length, share_heads, num_segments: as in `PositionalAttention`. In a causal
+            block a named encoding with an option `bidirectional` is made with `bidirectional=False`, unless
+            `position_options` says otherwise.
         num_keys: if given, Linformer attention with so many compressed keys.
 
     Call arguments:
@@ -70,6 +72,8 @@ class TransformerBlock(ResidualBlock):
         )
         self.causal = bool(causal)
         self.num_keys = num_keys
+        if causal and isinstance(position, str) and any("bidirectional" in options(name) for name in parse(position)):
+            position_options = {"bidirectional": False, **(position_options or {})}
         common = dict(
             dropout=self.attention_dropout,
             position=position,

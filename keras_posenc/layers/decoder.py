@@ -13,7 +13,7 @@ from keras_posenc.layers.stack import (
     make_encoding,
     project_for,
 )
-from keras_posenc.utils import checks
+from keras_posenc.utils import checks, initializers
 from keras_posenc.utils.outputs import TracedOutputs
 
 
@@ -83,9 +83,9 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
         self.norm_first, self.epsilon = bool(norm_first), epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-        check_extrapolate(self)
         at_input, in_self = split(position)
         in_cross = cross_names(position, cross_position)
+        check_extrapolate(self, at_input + in_self + in_cross)
         check_options(self.position_options, at_input + in_self + in_cross)
         self.input_positions = [self._make([name]) for name in at_input]
         shared = sharing == "layer"
@@ -103,7 +103,7 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
                 cross_position=None if shared else self._make(in_cross),
                 max_length=max_length,
                 share_heads=True if sharing == "head" else None,
-                kernel_initializer=kernel_initializer,
+                kernel_initializer=initializers.copy_for(f"block_{index}", self.kernel_initializer),
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
             )

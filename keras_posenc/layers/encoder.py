@@ -14,7 +14,7 @@ from keras_posenc.layers.stack import (
     make_encoding,
     project_for,
 )
-from keras_posenc.utils import checks
+from keras_posenc.utils import checks, initializers
 from keras_posenc.utils.outputs import TracedOutputs
 
 
@@ -104,8 +104,8 @@ class TransformerEncoder(TracedOutputs, keras.layers.Layer):
         self.norm_first, self.epsilon, self.causal = bool(norm_first), epsilon, bool(causal)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-        check_extrapolate(self)
         at_input, in_attention = split(position)
+        check_extrapolate(self, at_input + in_attention)
         check_options(self.position_options, at_input + in_attention)
         self._check_compressed(in_attention)
         self.input_positions = [self._make([name]) for name in at_input]
@@ -134,7 +134,7 @@ class TransformerEncoder(TracedOutputs, keras.layers.Layer):
                 share_heads=True if sharing == "head" else None,
                 num_segments=None if handed else num_segments,
                 num_keys=num_keys,
-                kernel_initializer=kernel_initializer,
+                kernel_initializer=initializers.copy_for(f"block_{index}", self.kernel_initializer),
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
             )
@@ -148,7 +148,7 @@ class TransformerEncoder(TracedOutputs, keras.layers.Layer):
         if embedding_dim is not None:
             self.input_projection = keras.layers.Dense(
                 hidden_dim,
-                kernel_initializer=self.kernel_initializer,
+                kernel_initializer=initializers.copy_for("embedding_projection", self.kernel_initializer),
                 dtype=self.dtype_policy,
                 name="embedding_projection",
             )

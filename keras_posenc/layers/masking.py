@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_posenc.utils import checks
+
 NEGATIVE = -1e30  # finite, so that a fully masked row has no NaN on its way to zeros
 
 
@@ -20,23 +22,47 @@ def check_mask(mask, name="attention_mask"):
 def as_four_dims(mask, batch=None, query_length=None, key_length=None):
     """`(batch, keys)`, `(batch, queries, keys)` or `(batch, heads, queries, keys)`, as the last of them.
 
-    Sizes that are known are checked; there may be one text, or one query, for all.
+    There may be one text, one query, or one key of each query, for all. Sizes are checked: a mask `(queries, keys)`
+    would otherwise pass for one of as many texts.
     """
     shape = tuple(mask.shape)
-    allowed = {0: (1, batch), -1: (key_length,), -2: (1, query_length) if len(shape) > 2 else (None,)}
-    fits = len(shape) in (2, 3, 4) and all(
-        shape[axis] is None or not isinstance(sizes[-1], int) or shape[axis] in sizes for axis, sizes in allowed.items()
-    )
-    if not fits:
-        raise ValueError(
+    sizes = {0: batch, -1: key_length} | ({-2: query_length} if len(shape) > 2 else {})
+
+    def message(got):
+        known = [size if isinstance(size, int) else "unknown" for size in (batch, query_length, key_length)]
+        return (
             "A mask must have shape (batch, keys), (batch, queries, keys) or (batch, heads, queries, keys), here with "
-            f"batch={batch}, queries={query_length}, keys={key_length}. Received: shape={shape}. Make a mask (queries, "
+            f"batch={known[0]}, queries={known[1]}, keys={known[2]}. Received: shape={shape}. Make a mask (queries, "
             "keys) for all texts `mask[None]`."
         )
+
+    if len(shape) not in (2, 3, 4):
+        raise ValueError(message(None))
     mask = ops.cast(mask, "bool")
+    for axis, size in sizes.items():
+        one_for_all = shape[axis] == 1 and (axis != -1 or len(shape) > 2)
+        if size is not None and shape[axis] is not None and not one_for_all:
+            mask = checks.equal(size, shape[axis], message, then=mask)
     if len(shape) == 2:
         return mask[:, None, None, :]
     return mask[:, None, :, :] if len(shape) == 3 else mask
+
+
+def of_cache(mask, cache_length, attention_mask):
+    """What an implicit mask of keys says of those in a cache: a mask as long as the cache, or `None`.
+
+    That of new tokens says nothing of the others, and is forgotten by the next step, so none of them may be padding
+    unless an `attention_mask` says so of all.
+    """
+    if mask is None or (mask.shape[1] is not None and mask.shape[1] == cache_length):
+        return mask
+    if attention_mask is None:
+        checks.all_true(
+            mask,
+            "Among the new tokens is padding, which later steps would not know of. Pass a mask of shape (batch, cache "
+            "length): `attention_mask` of an attention layer, `padding_mask` of blocks, encoders and decoders.",
+        )
+    return None
 
 
 def causal_mask(query_length, key_length, start_index=0):

@@ -29,10 +29,21 @@ def make_encoding(stack, names, **own):
     return create("+".join(names), chosen, **common)
 
 
-def check_extrapolate(stack):
-    """Refuses names that mean nothing. Encodings that need no way beyond `max_length` take no notice of it."""
-    if stack.extrapolate is not None:
-        checks.one_of(type(stack).__name__, "extrapolate", stack.extrapolate, EXTRAPOLATIONS)
+def check_extrapolate(stack, names):
+    """Refuses names that mean nothing, and ways that one of the encodings `names` has not.
+
+    Encodings that need no way beyond `max_length` take no notice of it.
+    """
+    if stack.extrapolate is None:
+        return
+    checks.one_of(type(stack).__name__, "extrapolate", stack.extrapolate, EXTRAPOLATIONS)
+    for name in names:
+        cls = get_class(name)
+        if "max_length" in cls.needs and stack.extrapolate not in cls.extrapolations:
+            raise ValueError(
+                f"{type(stack).__name__}: {name!r} has no positions beyond `max_length`, and no way to make up some. "
+                f"Received: extrapolate={stack.extrapolate!r}"
+            )
 
 
 def check_start(start_index, cache):

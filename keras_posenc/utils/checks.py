@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 
 def positive_int(owner, name, value):
@@ -57,28 +58,49 @@ def at_most(value, limit, message, then=None):
     """
     then = value if then is None else then
     known = static_int(value)
-    if known is not None:
-        if known > limit:
-            raise ValueError(message(known))
-    elif keras.backend.backend() == "tensorflow" and not isinstance(value, keras.KerasTensor):
-        import tensorflow as tf
-
-        with tf.control_dependencies([tf.debugging.Assert(value <= limit, [message("more"), value])]):
-            then = tf.identity(then)
+    if known is None:
+        return _when_run(lambda: value <= limit, message("more"), value, then)
+    if known > limit:
+        raise ValueError(message(known))
     return then
 
 
 def below(values, limit, message):
     """Raises `ValueError(message(bad))` for integers not in `[0, limit)`, now or when the graph runs, as `at_most`."""
     known = concrete(values)
-    if known is not None:
-        bad = known[(known < 0) | (known >= limit)]
-        if bad.size:
-            raise ValueError(message(bad.ravel()[0]))
-    elif keras.backend.backend() == "tensorflow" and not isinstance(values, keras.KerasTensor):
-        import tensorflow as tf
-
-        fits = tf.reduce_all((values >= 0) & (values < limit))
-        with tf.control_dependencies([tf.debugging.Assert(fits, [message("given"), values])]):
-            values = tf.identity(values)
+    if known is None:
+        return _when_run(lambda: ops.all((values >= 0) & (values < limit)), message("given"), values, values)
+    bad = known[(known < 0) | (known >= limit)]
+    if bad.size:
+        raise ValueError(message(bad.ravel()[0]))
     return values
+
+
+def equal(value, expected, message, then):
+    """Raises `ValueError(message(value))` if `value != expected`, now or when the graph runs, as `at_most`."""
+    known = static_int(value)
+    if known is None:
+        return _when_run(lambda: value == expected, message("another"), value, then)
+    if known != expected:
+        raise ValueError(message(known))
+    return then
+
+
+def all_true(values, message):
+    """`values`, after `ValueError(message)` if some are false, now or when the graph runs, as `at_most`."""
+    known = concrete(values)
+    if known is None:
+        return _when_run(lambda: ops.all(ops.cast(values, "bool")), message, values, values)
+    if not known.all():
+        raise ValueError(message)
+    return values
+
+
+def _when_run(condition, message, value, then):
+    """`then`, which waits for the assertion of a TensorFlow graph; elsewhere there is none."""
+    if keras.backend.backend() != "tensorflow" or isinstance(value, keras.KerasTensor):
+        return then
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.debugging.Assert(condition(), [message, value])]):
+        return tf.identity(then)

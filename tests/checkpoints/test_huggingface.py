@@ -7,6 +7,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_posenc import checkpoints
 from keras_posenc.models import Bert, Classifier, MaskedLM, SpanPredictor, TokenClassifier
@@ -288,3 +289,22 @@ checkpoints.load({str(other)!r})
     assert done.stdout.split("\n")[-2:] == ["MaskedLM []", ""], done.stderr
     assert done.stderr.splitlines()[-1].startswith("ImportError: ")
     assert "pip install torch" in done.stderr and "model.safetensors" in done.stderr
+
+
+def test_a_file_behind_a_uri_comes_with_what_is_beside_it(tmp_path, rng):
+    from keras_posenc.checkpoints import remote
+
+    theirs, uri = tiny_hf.model("bert"), "ram://huggingface/tiny"
+    folder = tiny_hf.save(theirs, tmp_path / "tiny")
+    tf.io.gfile.makedirs(uri)
+    for file in folder.iterdir():
+        tf.io.gfile.copy(str(file), f"{uri}/{file.name}")
+    given = tiny_hf.inputs(rng)
+    found = checkpoints.load(f"{uri}/model.safetensors")
+    close(found.model(given)["pooled_output"], tiny_hf.answer(theirs, given)["pooler_output"])
+    # What has not changed is copied once.
+    assert remote.fetch(uri) == remote.fetch(f"{uri}/")
+    before = remote.fetch(uri)
+    with tf.io.gfile.GFile(f"{uri}/config.json", "a") as stream:
+        stream.write("\n")
+    assert remote.fetch(uri) != before

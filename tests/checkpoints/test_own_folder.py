@@ -115,7 +115,7 @@ def test_a_new_head_on_a_saved_model(tmp_path, rng):
     with pytest.warns(UserWarning, match="2 weights are fresh"):
         found = checkpoints.load(tmp_path / "m", "classify", num_classes=5, dropout=0.3)
     assert found.model(given)["logits"].shape == (2, 5) and len(found.fresh) == 2
-    assert found.model.backbone.encoder.dropout == 0.3
+    assert found.model.backbone.encoder.dropout == found.model.dropout == 0.3
     same(found.model.backbone(given), model.backbone(given))
 
 
@@ -137,6 +137,16 @@ def test_another_number_of_classes_is_a_fresh_head(task, tmp_path, rng):
         found = checkpoints.load(tmp_path / "m", task, num_classes=5).model
     assert found(given)["logits"].shape == (2, 5)
     same(found.backbone(given), model.backbone(given))
+
+
+def test_the_dropout_of_a_stored_head(tmp_path):
+    model = Classifier(encoder(), 3, dropout=0.5)
+    model.build()
+    checkpoints.save(model, tmp_path / "m")
+    with pytest.warns(UserWarning, match="fresh"):
+        assert checkpoints.load(tmp_path / "m", num_classes=5).model.dropout == 0.5
+    found = checkpoints.load(tmp_path / "m", dropout=0.3).model
+    assert found.dropout == found.backbone.encoder.dropout == 0.3
 
 
 @pytest.mark.parametrize(
@@ -188,10 +198,22 @@ def test_stored_positions_among_others_keep_their_options_and_weights(tmp_path):
     assert checkpoints.load(tmp_path / "m", position="diet_abs", position_options={"rank": 3}).fresh == ()
 
 
+def test_a_table_with_another_meaning_is_fresh(tmp_path):
+    """Buckets of distances to both sides are not those of distances to one."""
+    checkpoints.save(encoder("t5"), tmp_path / "m")
+    with pytest.warns(UserWarning, match="2 weights are fresh.*t5"):
+        checkpoints.load(tmp_path / "m", position_options={"bidirectional": False})
+    checkpoints.save(encoder("diet_rel"), tmp_path / "n")
+    assert checkpoints.load(tmp_path / "n", extrapolate="clip").fresh == ()
+
+
 def test_sizes_cannot_be_changed(tmp_path):
     checkpoints.save(encoder(), tmp_path / "m")
     with pytest.raises(ValueError, match=r"sizes of .* Received: max_length, num_heads. .*extrapolate='clip'"):
         checkpoints.load(tmp_path / "m", max_length=20, num_heads=4)
+    checkpoints.save(encoder("tisa"), tmp_path / "n")
+    with pytest.raises(ValueError, match="extend_length"):
+        checkpoints.load(tmp_path / "n", max_length=20)
     assert checkpoints.load(tmp_path / "m", max_length=10).fresh == ()
 
 
@@ -278,6 +300,15 @@ def test_folders_behind_a_uri(rng):
         checkpoints.save(other, uri)
     checkpoints.save(other, uri, overwrite=True)
     same(checkpoints.load(f"{uri}/").model(given), other(given))
+    # As a kill leaves it while it is written: no checkpoint, but one that `save` may write again.
+    with tf.io.gfile.GFile(f"{uri}/keras_posenc.partial", "w") as stream:
+        stream.write("")
+    tf.io.gfile.remove(f"{uri}/keras_posenc.json")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        checkpoints.load(uri)
+    checkpoints.save(model, uri, overwrite=True)
+    same(checkpoints.load(uri).model(given), model(given))
+    assert not tf.io.gfile.exists(f"{uri}/keras_posenc.partial")
     tf.io.gfile.remove(f"{uri}/keras_posenc.json")
     with pytest.raises(FileExistsError, match="not written by `save`"):
         checkpoints.save(model, uri, overwrite=True)

@@ -54,16 +54,63 @@ def test_a_cache_holds_what_it_was_made_for(start, tokens, x):
         later(tf.constant(7))
 
 
-def test_a_mask_of_new_tokens_is_no_mask_of_the_cache():
-    embedded = keras.layers.Embedding(10, 12, mask_zero=True)(np.array([[3, 4]]))
-    layer = PositionalAttention(3, 4)
-    whole = layer(embedded, use_causal_mask=True)
-    with pytest.raises(ValueError, match=r"`attention_mask` of shape \(batch, cache length\)"):
-        layer(embedded, cache=layer.make_cache(1, 4))
+@pytest.mark.parametrize("both", [False, True], ids=["query", "query and value"])
+def test_a_mask_of_new_tokens_is_no_mask_of_the_cache(both):
+    embedding, layer = keras.layers.Embedding(10, 12, mask_zero=True), PositionalAttention(3, 4)
+
+    def ask(ids, start=0, cache=None, **given):
+        x = embedding(np.array([ids]))
+        return layer(*((x, x) if both else (x,)), cache=cache or layer.make_cache(1, 4), start_index=start, **given)
+
+    whole = layer(embedding(np.array([[3, 4]])), use_causal_mask=True)
+    np.testing.assert_allclose(ask([3, 4])[0], whole, atol=1e-6)
+    first, cache = ask([3])
+    second, _ = ask([4], 1, cache)
+    np.testing.assert_allclose(np.concatenate([first, second], axis=1), whole, atol=1e-6)
+    np.testing.assert_allclose(ask([3, 4], attention_mask=np.ones((1, 4), bool))[0], whole, atol=1e-6)
     with pytest.raises(ValueError, match="keys=4"):
-        layer(embedded, attention_mask=np.ones((1, 2), bool), cache=layer.make_cache(1, 4))
-    cached, _ = layer(embedded, attention_mask=np.ones((1, 4), bool), cache=layer.make_cache(1, 4))
-    np.testing.assert_allclose(cached, whole, atol=1e-6)
+        ask([3, 4], attention_mask=np.ones((1, 2), bool))
+
+    # Padding that later steps would not know of; a mask of the whole cache tells them.
+    padded = layer(embedding(np.array([[0, 3, 4]])), use_causal_mask=True)
+    with pytest.raises(ValueError, match=r"\(batch, cache length\).*`padding_mask` of blocks"):
+        ask([0, 3])
+    real = np.array([[False, True, True, True]])
+    _, cache = ask([0, 3], attention_mask=real)
+    np.testing.assert_allclose(ask([4], 2, cache, attention_mask=real)[0], padded[:, 2:], atol=1e-6)
+    run = tf.function(lambda ids: layer(embedding(ids), cache=layer.make_cache(1, 4)))
+    run(tf.constant([[3, 4]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Among the new tokens is padding"):
+        run(tf.constant([[0, 4]]))
+
+
+def test_an_encoder_decodes_from_masked_embeddings():
+    embedding, ids = keras.layers.Embedding(10, 12, mask_zero=True), np.array([[3, 4, 5]])
+    encoder = TransformerEncoder(2, 3, 12, 16, "tisa", causal=True)
+    whole, cache, outputs = encoder(embedding(ids)), encoder.make_cache(1, 3), []
+    for t in range(3):
+        output, cache = encoder(embedding(ids[:, t : t + 1]), cache=cache, start_index=t)
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-5)
+
+
+def test_the_mask_of_queries_is_none_of_a_cached_memory(x):
+    queries = keras.layers.Embedding(10, 12, mask_zero=True)(np.array([[3, 4, 0, 0], [3, 0, 0, 0]]))
+    layer = PositionalAttention(3, 4)
+    for memory in (x[:, :4], x):
+        whole = layer(queries, memory)
+        found, _ = layer(queries, cache=layer.make_cache(memory=memory), update_cache=False)
+        np.testing.assert_allclose(found, whole, atol=1e-6)
+
+
+def test_a_cached_memory_keeps_its_mask(x):
+    memory = keras.layers.Embedding(10, 12, mask_zero=True)(np.array([[3, 4, 0, 0], [3, 0, 0, 0]]))
+    decoder = TransformerDecoder(2, 3, 12, 16, "tisa")
+    whole, cache, outputs = decoder(x, memory), decoder.make_cache(memory, 5), []
+    for t in range(5):
+        output, cache = decoder(x[:, t : t + 1], cache=cache, start_index=t)
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-5)
 
 
 def test_what_looks_ahead_has_no_cache(x):
@@ -103,3 +150,25 @@ def test_a_compiled_loop_that_goes_too_far_gives_nan_and_not_the_last_position(f
 
     assert np.isfinite(last(tf.constant(4))).all()
     assert np.isnan(last(tf.constant(5))).all()
+
+
+def test_a_compiled_loop_that_overruns_a_cache_gives_nan(x):
+    layer = PositionalAttention(3, 4, position="alibi")
+    layer(x)
+    run = tf.function(lambda t: layer(x[:, :1], cache=layer.make_cache(2, 4), start_index=t)[0], jit_compile=True)
+    assert np.isfinite(run(tf.constant(3))).all()
+    assert np.isnan(run(tf.constant(4))).all()
+
+
+@pytest.mark.parametrize("name", ["tisa", "diet_abs", "sinusoidal"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+def test_a_fold_shorter_than_the_cache_is_not_used(name, compiled, x):
+    encoder = TransformerEncoder(1, 3, 12, 16, name, causal=True, max_length=5)
+    whole = encoder(x)
+    encoder.fold_positions(2)
+    run = tf.function(lambda x, cache, t: encoder(x, cache=cache, start_index=t), jit_compile=compiled)
+    cache, outputs = encoder.make_cache(2, 5), []
+    for t in range(5):
+        output, cache = run(x[:, t : t + 1], cache, tf.constant(t))
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-5)

@@ -30,6 +30,8 @@ X = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
         TransformerDecoder(1, 3, 12, 16, "tisa"),
         encodings.Sinusoidal(),
         encodings.Tisa(3),
+        encodings.T5Bias(3, share_heads=True),
+        encodings.DietAbsLin(3, 4, 8, num_keys=2),
     ],
     ids=lambda layer: type(layer).__name__,
 )
@@ -51,8 +53,9 @@ def test_symbolic_calls_have_all_outputs():
     assert (output.shape, scores.shape) == ((None, 5, 7), (None, 3, 5, 5))
 
 
-def test_seeded_initializers_give_each_weight_its_own_values():
-    normal = keras.initializers.RandomNormal(seed=1)
+@pytest.mark.parametrize("seed", [1, keras.random.SeedGenerator(1)], ids=["number", "generator"])
+def test_seeded_initializers_give_each_weight_its_own_values(seed):
+    normal = keras.initializers.RandomNormal(seed=seed)
     layers = [DietAbsAttention(3, 4, 8, initializer=normal, kernel_initializer=normal) for _ in range(2)]
     for layer in layers:
         layer(X)
@@ -61,6 +64,15 @@ def test_seeded_initializers_give_each_weight_its_own_values():
         assert not np.allclose(*tables)
     for one, other in zip(layers[0].weights, layers[1].weights):
         np.testing.assert_array_equal(one, other)  # and the same in every layer that is made so
+
+
+def test_seeded_initializers_give_each_block_its_own_values():
+    normal = keras.initializers.RandomNormal(seed=1)
+    for make, part in ((TransformerEncoder, "attention"), (TransformerDecoder, "self_attention")):
+        stack = make(2, 3, 12, 16, "tisa", kernel_initializer=normal)
+        stack(*((X, X) if make is TransformerDecoder else (X,)))
+        first, second = (getattr(block, part).query_dense.kernel for block in stack.blocks)
+        assert not np.allclose(first, second)
 
 
 def test_content_free_scores_drop_weights_of_each_text():
@@ -79,6 +91,13 @@ def test_combined_encodings_by_hand_have_the_sizes_of_their_parts():
     assert attention._scale(combined) == combined.scale == parts[0].scale
     with pytest.raises(ValueError, match=r"same `num_heads`.*\[2, 3\]"):
         encodings.Combined([encodings.Tisa(2), encodings.T5Bias(3)])
+
+
+def test_combined_encodings_by_hand_know_the_size_of_values():
+    combined = encodings.Combined([encodings.Shaw(3, 4, value_dim=5), encodings.Tisa(3)])
+    assert PositionalAttention(3, 4, value_dim=5, position=combined)(X).shape == X.shape
+    with pytest.raises(ValueError, match="value_dim=4.*value_dim=5"):
+        PositionalAttention(3, 4, position=combined)
 
 
 def test_combined_encodings_are_folded_once(monkeypatch):
@@ -114,6 +133,15 @@ def test_a_causal_encoder_spends_no_parameters_on_what_comes_after():
     assert encoder.blocks[0].attention.position.bidirectional is False
     encoder = TransformerEncoder(1, 3, 12, 16, "t5", {"bidirectional": True}, causal=True)
     assert encoder.blocks[0].attention.position.bidirectional is True
+    block = TransformerBlock(3, 16, 12, causal=True, position="t5")
+    assert block.attention.position.bidirectional is False
+    assert TransformerBlock.from_config(block.get_config()).attention.position.bidirectional is False
+
+
+def test_scaling_by_one_is_none():
+    plain, scaled = encodings.Rotary(key_dim=4), encodings.Rotary(key_dim=4, scaling="linear", factor=1)
+    np.testing.assert_array_equal(plain.at(5).tables["key"], scaled.at(5).tables["key"])
+    assert encodings.Rotary.from_config(plain.get_config()).factor == 1
 
 
 def test_segment_ids_out_of_range_in_a_graph():
@@ -162,7 +190,12 @@ REFUSED = {
     "base of sinusoids": (lambda: encodings.Sinusoidal(max_wavelength=0), "max_wavelength=0"),
     "base of RoPE": (lambda: encodings.Rotary(key_dim=4, base=-1), "base=-1"),
     "factor without scaling": (lambda: encodings.Rotary(key_dim=4, factor=4), "scaling=None, factor=4"),
-    "scaling without factor": (lambda: encodings.Rotary(key_dim=4, scaling="ntk"), "scaling='ntk', factor=1.0"),
+    "scaling without factor": (lambda: encodings.Rotary(key_dim=4, scaling="ntk"), "scaling='ntk', factor=None"),
+    "another number of positions": (lambda: PositionalAttention(3, 4, position=MADE, max_length=512), "max_length=512"),
+    "a way beyond what has none": (
+        lambda: TransformerEncoder(1, 3, 12, 16, "synthesizer", max_length=4, extrapolate="clip"),
+        "'synthesizer' has no positions beyond",
+    ),
 }
 
 

@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_posenc import encodings
-from keras_posenc.layers import PositionalAttention, TransformerDecoder, TransformerEncoder
+from keras_posenc.layers import DietAbsAttention, PositionalAttention, TransformerDecoder, TransformerEncoder
 
 IDS = np.array([[3, 4, 5, 6, 0, 0], [5, 6, 7, 0, 0, 0]])
 INPUT = [name for name in encodings.names() if "embed" in encodings.get_class(name).doors]
@@ -61,7 +62,7 @@ def test_a_mask_of_queries_and_keys_needs_a_batch_in_front(rng):
     np.testing.assert_allclose(layer(x, attention_mask=lower[None]), layer(x, use_causal_mask=True), atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4), (2, 4, 5), (3, 5), (5,), (2, 1, 1, 1, 5)])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4), (2, 4, 5), (3, 5), (5,), (2, 1, 1, 1, 5), (2, 1)])
 def test_masks_of_other_sizes_are_refused(shape, rng):
     x = rng.normal(size=(2, 5, 12)).astype("float32")
     with pytest.raises(ValueError, match="A mask must have shape .* batch=2, queries=5, keys=5"):
@@ -71,3 +72,25 @@ def test_masks_of_other_sizes_are_refused(shape, rng):
 def test_float_masks_are_told_both_ways_to_convert_them():
     with pytest.raises(ValueError, match="`mask > 0` .* `mask == 0`"):
         PositionalAttention(3, 4)(np.ones((1, 2, 12), "float32"), attention_mask=np.ones((1, 2), "float32"))
+
+
+def test_a_mask_of_queries_and_keys_is_refused_where_the_batch_is_unknown_too(rng):
+    """The fusion of TensorFlow's graphs would take the wrong broadcast without a word."""
+    x, layer = rng.normal(size=(2, 8, 12)).astype("float32"), DietAbsAttention(3, 4, max_length=8)
+    lower = np.tril(np.ones((8, 8), bool))
+    layer(x)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8, 12))])
+    def run(x):
+        return layer(x, attention_mask=lower)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A mask must have shape"):
+        run(x)
+
+
+def test_one_key_of_a_mask_is_for_all(rng):
+    x, layer = rng.normal(size=(2, 5, 12)).astype("float32"), PositionalAttention(3, 4)
+    seeing = np.array([[[True], [True], [False], [True], [True]]])
+    found = layer(x, attention_mask=seeing)
+    np.testing.assert_allclose(found, layer(x, attention_mask=np.repeat(seeing, 5, axis=2)), atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], np.zeros((2, 12)) + layer.output_dense.bias, atol=1e-6)

@@ -214,6 +214,16 @@ def test_searches_are_compiled_once_for_similar_shapes_and_follow_the_weights():
     assert np.abs(before["scores"] - after["scores"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("position", ["diet_rel", "tisa", "sinusoidal"])
+def test_a_fold_shorter_than_the_search(position):
+    model = make(position=position)
+    expected = generate(model, sources(), bos_id=BOS, eos_id=EOS)
+    model.fold_positions(5)
+    found = generate(model, sources(), bos_id=BOS, eos_id=EOS)
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+
+
 def test_folding_between_searches():
     model = make(position="diet_rel", sharing="layer")
     before = generate(model, sources(), bos_id=BOS, eos_id=EOS)
