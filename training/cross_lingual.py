@@ -5,9 +5,13 @@
 
 MultiNLI to XNLI, SQuAD 1.1 to XQuAD, MLQA and TyDi QA's gold passages, as in XTREME. Trains once for each learning rate
 and seed, chooses checkpoints on the dev set of the training task (found in `--data_dir`, or named by `--dev_file`) or
-else on the benchmark's own in English, never on what is reported, and evaluates the runs of the best learning rate in
-each language. Reported are the medians over the seeds and their average over the languages. Killed and started again,
-it goes on where it stopped.
+else on the benchmark's own in English, never on a file that is reported, and evaluates the runs of the best learning
+rate in each language. Reported are the medians over the seeds and their average over the languages. Killed and started
+again, it goes on where it stopped.
+
+XQuAD is a part of SQuAD 1.1's dev set, translated. On that set, where XTREME too chooses its checkpoints, they are
+chosen by some of the questions that are reported: `chosen_on` in `results.json` says by how many. Another `--dev_file`,
+such as MLQA's dev set in English, has none of them.
 """
 
 import dataclasses
@@ -16,21 +20,27 @@ import itertools
 import json
 from pathlib import Path
 
+import tensorflow as tf
 from absl import flags
 
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints import folder as folders
 from keras_posenc.utils.binary import start
-from training import engine, languages, model_flags, resuming, sweep
+from training import engine, ignored, languages, model_flags, resuming, sweep
 from training.data.cross_lingual import BENCHMARKS, MLQA_RULES, Source
 from training.engine import flags as train_flags
 from training.engine.strategy import is_chief, wait_for_all
+from training.files import digest
 from training.metrics import glue as glue_metrics
 from training.tasks.classify import Classify
 from training.tasks.models import ModelSource
-from training.tasks.span import Spans
+from training.tasks.span import Spans, check_answers
 
 ENGLISH_DEV = "dev"
+# The flags that `--init_run` reads; all others are of training, or of a model that is not there yet.
+OF_DATA = ("task", "data_dir", "languages", "split", "tfds", "download", "skip_bad_rows")
+OF_DEVICES = ("strategy", "tpu", "virtual_devices", "precision", "xla", "deterministic")
+EVALUATING = (*OF_DATA, *OF_DEVICES, "init_run", "output", "batch", "max_length", "stride", "static")
 
 
 def define(values):
@@ -57,10 +67,17 @@ def define(values):
 
 
 class Maker:
-    """Makes the tasks of a benchmark: to train on, and of one language."""
+    """Makes the tasks of a benchmark: to train on, and of one language.
 
-    def __init__(self, values, options, source):
-        self.source, self.options = source, options
+    Args:
+        values: parsed flags.
+        options: `TrainOptions`.
+        source: a `ModelSource`.
+        about: dict, what else tells this model from others: the files that it is trained on, or its weights.
+    """
+
+    def __init__(self, values, options, source, about=None):
+        self.source, self.options, self.about = source, options, dict(about or {})
         self.benchmark = BENCHMARKS[values.task]
         static = (options.strategy == "tpu" or options.xla) if values.static is None else values.static
         self.settings = dict(max_length=values.max_length or (384 if self.benchmark.spans else 128), static=static)
@@ -70,15 +87,16 @@ class Maker:
     @property
     def known(self):
         """What is known of the task's configuration before data are read."""
-        return {**self.source.config(), **self.settings}
+        return {**self.source.config(), **self.about, **self.settings}
 
     def __call__(self, train, evaluations, spoken=None):
         """A task with a training set (or `None`) and a dict of evaluation sets. `spoken`: their languages."""
         if self.benchmark.spans:
             spoken = spoken if self.benchmark.scoring == MLQA_RULES else None
-            return Spans(self.source, train, evaluations, spoken, self.options.batch, **self.settings)
-        primary = f"{next(iter(evaluations))}/accuracy"
-        return Classify(self.source, train, evaluations, _accuracy, primary, self.options.batch, **self.settings)
+            more = dict(about=self.about, **self.settings)
+            return Spans(self.source, train, evaluations, spoken, self.options.batch, **more)
+        more = dict(primary=f"{next(iter(evaluations))}/accuracy", about=self.about, **self.settings)
+        return Classify(self.source, train, evaluations, _accuracy, batch=self.options.batch, **more)
 
     @property
     def task_name(self):
@@ -94,6 +112,8 @@ def run(values):
     """Trains and evaluates as the parsed flags say. Returns the results."""
     if values.task is None or values.output is None:
         raise ValueError("--task and --output are needed.")
+    if values.init_run is not None:
+        ignored.refuse(values, "--init_run", _training_names())
     options = train_flags.options(values)
     rates = sweep.rates(values.learning_rates, options)
     data = Source(
@@ -110,11 +130,14 @@ def run(values):
     )
     strategy = engine.start(options)
     if values.init_run is not None:
-        maker = Maker(values, options, _stored(values))
+        source = _stored(values)
+        maker = Maker(values, options, source, {"weights": digest(source.path / folders.WEIGHTS)})
+        _check_languages(data)
         runs = {"init_run": (Path(values.output), lambda task: task.build_model())}
         about = {"init_run": values.init_run}
     else:
-        maker = Maker(values, options, model_flags.source(values))
+        maker = Maker(values, options, model_flags.source(values), {"data": data.described()})
+        _check_languages(data)
         runs, about = _train(values, options, rates, data, maker, strategy)
     chief = is_chief(strategy)
     if data.missing and chief:
@@ -129,6 +152,23 @@ def run(values):
     return found
 
 
+def _training_names():
+    """Flags of this binary that `--init_run` does not read."""
+    own = flags.FlagValues()
+    define(own)
+    return sorted(set(own) - set(EVALUATING))
+
+
+def _check_languages(data):
+    """Reads all that will be evaluated: what cannot be read or scored must not be found out after training."""
+    for language in data.languages:
+        found = data.load(language)
+        if data.about.spans:
+            check_answers(language, found)
+        elif found.labels is None:
+            raise ValueError(f"{data.name}[{data.split}] has no labels in {language}: it cannot be scored.")
+
+
 def _train(values, options, rates, data, maker, strategy):
     """The runs of the best learning rate: dict from names to their folder and how to load their model."""
     seeds = range(options.seed, options.seed + values.runs)
@@ -137,6 +177,9 @@ def _train(values, options, rates, data, maker, strategy):
         changed = dataclasses.replace(options, learning_rate=rate, seed=seed)
         resuming.finished(maker.task_name, maker.known, changed, str(folder))
     train, (dev, chosen_on) = data.train(), data.dev()
+    shared = data.shared(dev)
+    if shared:
+        chosen_on += f" ({shared} of its questions are reported, in English or translated)"
     if values.limit is not None:
         train = languages.first(train, values.limit)
     options.validate(strategy.num_replicas_in_sync, len(train))
@@ -144,7 +187,7 @@ def _train(values, options, rates, data, maker, strategy):
     make_task = functools.partial(sweep.reseeded, task)
     trials = sweep.run(make_task, options, values.output, rates, seeds, strategy)
     rate, _ = sweep.best_rate(trials)
-    best = [trial for trial in trials if trial.learning_rate == rate and not trial.diverged]
+    best = sweep.counted(trials, rate)
     runs = {}
     for trial in best:
         runs[trial.folder.name] = (
@@ -154,23 +197,22 @@ def _train(values, options, rates, data, maker, strategy):
     if is_chief(strategy):
         model = engine.restore(task.build_model(), str(sweep.best_trial(best).folder))
         checkpoints.save(model, Path(values.output) / "model", maker.source.tokenizer, overwrite=True)
-    dev_scores = {trial.folder.name: None if trial.diverged else trial.score for trial in trials}
-    return runs, {"learning_rate": rate, "chosen_on": chosen_on, "primary": task.primary, "dev": dev_scores}
+    about = {"learning_rate": rate, "chosen_on": chosen_on, "primary": task.primary, "planned": len(seeds)}
+    return runs, {**about, "dev": {trial.folder.name: trial.score if trial.scored else None for trial in trials}}
 
 
 def _stored(values):
-    """The model of `--init_run`, which must have the head of this task."""
-    place = Path(values.init_run)
-    place = place if folders.is_own(place) else place / "model"
-    if not folders.is_own(place):
+    """The model of `--init_run`, here or behind a URI, which must have the head of this task."""
+    given = values.init_run.rstrip("/")
+    places = [place for place in (given, f"{given}/model") if tf.io.gfile.exists(f"{place}/{folders.CONFIG}")]
+    if not places:
         raise ValueError(f"--init_run={values.init_run} has no trained model in it (a folder 'model').")
-    if values.checkpoint or values["model"].present:
-        raise ValueError("--init_run brings its own model: leave out --checkpoint and --model.")
+    source = ModelSource(places[0])
     needed = "span" if BENCHMARKS[values.task].spans else "classify"
-    stored = json.loads((place / folders.CONFIG).read_text(encoding="utf-8"))["task"]
+    stored = json.loads((source.path / folders.CONFIG).read_text(encoding="utf-8"))["task"]
     if stored != needed:
-        raise ValueError(f"--task={values.task} needs a model trained for {needed!r}. {place} has: {stored!r}")
-    return ModelSource(str(place))
+        raise ValueError(f"--task={values.task} needs a model trained for {needed!r}. {places[0]} has: {stored!r}")
+    return source
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and how to tell them apart."""
 
+import hashlib
 from pathlib import Path
 
 
@@ -10,3 +11,9 @@ def write_text(file, text):
     partial = file.with_name(file.name + ".part")
     partial.write_text(text, encoding="utf-8", newline="\n")
     partial.replace(file)
+
+
+def digest(file):
+    """A short name of what is in a file, the same for the same content wherever it is."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]

@@ -124,7 +124,7 @@ def run(values):
 def _write(values, task, trials):
     """Writes results and the best model. Returns the results."""
     found = sweep.write(trials, task.primary, values.output, task=values.task)
-    best = sweep.best_trial([trial for trial in trials if trial.learning_rate == found["learning_rate"]])
+    best = sweep.best_trial(sweep.counted(trials, found["learning_rate"]))
     folder = Path(values.output) / "model"
     model = engine.restore(task.build_model(), str(best.folder))
     checkpoints.save(model, folder, task.source.tokenizer, overwrite=True)

@@ -6,8 +6,10 @@ import io
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 
+from training import sweep
 from training.engine.evaluator import Evaluator
 from training.engine.strategy import is_chief
 from training.files import write_text
@@ -26,14 +28,15 @@ def first(data, count):
 def evaluate(source, maker, folder, load_model, strategy):
     """The figures of a model in each language. All workers predict, and the chief writes.
 
-    They are kept in `languages.json` of the folder as they come, and not computed again. Predictions go to
+    They are kept in `languages.json` of the folder as they come, and not computed again unless the model, what is known
+    of the run (`maker.known`) or the precision is another. Predictions go to
     `predictions/`: for questions a JSON object of ids and texts, as the scripts of SQuAD and MLQA want it; for XNLI a
     label a line, as XTREME's does.
 
     Args:
         source: `training.data.cross_lingual.Source`.
         maker: function of a training set, a dict of evaluation sets and a dict of their languages to a `Task`, with
-            `options`.
+            `options`, and `known`, what makes the model what it is.
         folder: of the run.
         load_model: function of a task to its trained model.
         strategy: where to predict.
@@ -44,6 +47,7 @@ def evaluate(source, maker, folder, load_model, strategy):
     file = folder / "languages.json"
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     wanted = {"task": source.name, "split": source.split, "scoring": source.about.scoring, **maker.known}
+    wanted["precision"] = keras.config.dtype_policy().name
     wanted = json.loads(json.dumps(wanted, default=str))
     known = kept.get("figures", {}) if kept.get("about") == wanted else {}
     model = None
@@ -99,11 +103,18 @@ def _mean(rows):
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
-def write(runs, output, **about):
-    """`results.json`, `results.csv` and `results.txt`: languages times figures, medians over `runs`."""
+def write(runs, output, planned=1, **about):
+    """`results.json`, `results.csv` and `results.txt`: languages times figures, medians over `runs`.
+
+    Args:
+        runs: as in `medians`.
+        output: folder.
+        planned: number of runs that were made; those that diverged have no figures.
+        **about: what else `results.json` says.
+    """
     figures = medians(runs)
     means = averages(figures)
-    found = {**about, "figures": figures, "averages": means, "runs": runs}
+    found = {**about, "planned": planned, "figures": figures, "averages": means, "runs": runs}
     rows, names = {**figures, **means}, list(next(iter(figures.values())))
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
@@ -114,8 +125,8 @@ def write(runs, output, **about):
     lines += [
         " ".join([f"{language:{width}}", *(f"{of[name]:12.2f}" for name in names)]) for language, of in rows.items()
     ]
-    if len(runs) > 1:
-        lines.append(f"medians of {len(runs)} runs")
+    if planned > 1:
+        lines.append(f"medians of {sweep.number_of_runs(len(runs), planned)} runs")
     output = Path(output)
     write_text(output / "results.csv", table.getvalue())
     write_text(output / "results.txt", "\n".join(lines) + "\n")

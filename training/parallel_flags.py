@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from training import tokenizers
+from training import ignored, tokenizers
 from training.data import parallel, tables, tfds, word_order
 from training.data.records import Parallel
 from training.files import write_text
@@ -73,12 +73,12 @@ class Data:
     def _refuse_ignored(self):
         """Flags that say something else than what is done are refused."""
         known = {*FILES, *(name for names in USED.values() for name in names)} - {self.kind}
-        ignored = sorted(name for name in known - set(USED[self.kind]) if self.values[name].present)
-        if self.values["vocabulary_size"].present and (self.values.vocabulary or self.kind == "task"):
-            ignored.append("vocabulary_size")
-        if ignored:
-            by = "--vocabulary" if ignored == ["vocabulary_size"] and self.values.vocabulary else f"--{self.kind}"
-            raise ValueError(f"{by} does not go with {', '.join('--' + name for name in ignored)}: leave one out.")
+        unread = sorted(known - set(USED[self.kind]))
+        if self.kind == "task":
+            unread.append("vocabulary_size")
+        ignored.refuse(self.values, f"--{self.kind}", unread)
+        if self.values.vocabulary:
+            ignored.refuse(self.values, "--vocabulary", ["vocabulary_size"])
 
     def _find_task(self):
         return {split: split for split in (*SPLITS, "test_longer")}

@@ -17,7 +17,7 @@ from absl import flags
 from keras_posenc import checkpoints
 from keras_posenc.checkpoints.tokenizer import WordPiece, load_tokenizer
 from keras_posenc.utils.binary import start
-from training import configs, engine, model_flags
+from training import configs, engine, ignored, model_flags
 from training.corpus import flags as corpus_flags
 from training.corpus import preparing, running, shards
 from training.corpus.reading import RowStream
@@ -25,7 +25,7 @@ from training.data import word_order
 from training.engine import flags as train_flags
 from training.engine.strategy import is_chief
 from training.tasks.masked_lm import MaskedLanguageModel, check_rate
-from training.tasks.models import find
+from training.tasks.models import find, own_tokenizer
 
 
 def define(values):
@@ -55,9 +55,23 @@ def check_flags(values):
     """Raises what is wrong with the model or the masks, before a vocabulary is trained and text is tokenized."""
     check_rate(values.mask_rate)
     preparing.check_share(values.dev_share)
-    # Any vocabulary does: one layer is built, to see that it can be.
+    # Any vocabulary does for fresh weights: one layer is built, to see that it can be.
     tokenizer = None if values.checkpoint else WordPiece(word_order.vocabulary())
-    model_flags.source(values, tokenizer).check("masked_lm")
+    source = model_source(values, tokenizer, values.length)
+    if values.corpus is not None:
+        # Its rows have a length of their own, and the model is built as soon as it is open.
+        ignored.refuse(values, "--corpus", corpus_flags.preparing_names())
+        source.check("masked_lm")
+    elif values.checkpoint is not None:
+        source.build("masked_lm", length=values.length, flag="--length")
+    else:
+        source.check("masked_lm", length=values.length, flag="--length")
+
+
+def model_source(values, tokenizer, length):
+    """The `ModelSource` of the flags; fresh weights have positions for rows of `length` tokens."""
+    more = {} if values.checkpoint else {"max_length": max(512, length)}
+    return model_flags.source(values, tokenizer, **more)
 
 
 def open_corpus(values):
@@ -91,14 +105,22 @@ def open_corpus(values):
     return running.prepare(corpus_flags.make_job(values, output, tokenizer, source), read, values.workers)
 
 
+def _check_vocabularies(values, corpus, tokenizer):
+    named = {}
+    if values.tokenizer is not None:
+        named[values.tokenizer] = load_tokenizer(find(values.tokenizer))
+    if values.checkpoint is not None:
+        named[values.checkpoint] = own_tokenizer(find(values.checkpoint), strict=values.tokenizer is None)
+    for folder, own in named.items():
+        if own is not None and own.vocabulary != tokenizer.vocabulary:
+            raise ValueError(f"'{folder}' has another vocabulary than the corpus in '{corpus.folder}'.")
+
+
 def make_task(values, options, corpus):
     """The task that the flags describe."""
     tokenizer = corpus.tokenizer()
-    for folder in (values.tokenizer, values.checkpoint):
-        if folder is not None and load_tokenizer(find(folder)).vocabulary != tokenizer.vocabulary:
-            raise ValueError(f"'{folder}' has another vocabulary than the corpus in '{corpus.folder}'.")
-    more = {} if values.checkpoint else {"max_length": max(512, corpus.length)}
-    source = model_flags.source(values, tokenizer, **more)
+    _check_vocabularies(values, corpus, tokenizer)
+    source = model_source(values, tokenizer, corpus.length)
     stream = RowStream(corpus, "train", options.batch, options.seed)
     held_out = corpus.array("dev", values.eval_rows)
     if not len(held_out):

@@ -26,8 +26,13 @@ class Trial:
 
     @property
     def score(self):
-        """The best checkpoint's primary figure; worse than any if the run diverged."""
-        return -math.inf if self.diverged else self.results["best"]["primary"]
+        """The best checkpoint's primary figure; worse than any if the run diverged or the figure is not a number."""
+        figure = math.nan if self.diverged else self.results["best"]["primary"]
+        return -math.inf if math.isnan(figure) else figure
+
+    @property
+    def scored(self):
+        return math.isfinite(self.score)
 
 
 def rates(written, options):
@@ -68,7 +73,10 @@ def run(make_task, options, output, learning_rates, seeds, strategy=None):
             changed = dataclasses.replace(options, learning_rate=rate, seed=seed)
             trials.append(Trial(rate, seed, folder, _train(make_task(seed), changed, str(folder), strategy)))
     if all(trial.diverged for trial in trials):
-        raise engine.Diverged(f"All {total} runs diverged. The last one: {trials[-1].results['diverged']}")
+        raise engine.Diverged(
+            f"All {total} runs diverged. The last one: {trials[-1].results['diverged']} A run whose folder is deleted "
+            "is trained again."
+        )
     return trials
 
 
@@ -80,24 +88,47 @@ def _train(task, options, folder, strategy):
             return engine.run(task, options, folder, strategy)
         except engine.Diverged as error:
             said = str(error)
-    print(f"diverged: {said}", flush=True)
+    print(f"diverged: {said} It is not trained again unless {folder} is deleted.", flush=True)
     return {"best": None, "diverged": said}
 
 
 def best_rate(trials):
-    """The learning rate with the highest median over its seeds, and the medians: what the papers report."""
-    scores = {rate: [] for rate in sorted({trial.learning_rate for trial in trials})}
-    for trial in trials:
-        scores[trial.learning_rate].append(trial.score)
-    medians = {rate: float(np.median(of)) for rate, of in scores.items()}
-    # Where half of all seeds diverged, a rate that has a model comes before one that has none.
-    best = max(medians, key=lambda rate: (medians[rate], max(scores[rate])))
-    return best, medians
+    """The learning rate with the highest median over its seeds, and the medians: what the papers report.
+
+    A run without a score, one that diverged for instance, is worse than any other when the rate is chosen. The medians
+    are those of the runs that have a score, `None` where no run of a rate has one.
+    """
+    medians = {}
+    for rate in sorted({trial.learning_rate for trial in trials}):
+        scores = [trial.score for trial in _of(trials, rate) if trial.scored]
+        medians[rate] = float(np.median(scores)) if scores else None
+    return max(medians, key=lambda rate: _rank(_of(trials, rate))), medians
+
+
+def _of(trials, rate):
+    return [trial for trial in trials if trial.learning_rate == rate]
+
+
+def _rank(trials):
+    # Where half of all seeds have no score, a rate that has a model comes before one that has none.
+    scores = [trial.score for trial in trials]
+    return float(np.median(scores)), max(scores), not all(trial.diverged for trial in trials)
+
+
+def counted(trials, rate):
+    """The runs of a rate that figures are reported of: those with a score, or if there are none all with a model."""
+    own = _of(trials, rate)
+    return [trial for trial in own if trial.scored] or [trial for trial in own if not trial.diverged]
 
 
 def best_trial(trials):
     """The run with the highest score, the first of equals."""
     return max(trials, key=lambda trial: trial.score)
+
+
+def number_of_runs(found, total):
+    """How a report says of how many runs its medians are."""
+    return str(total) if found == total else f"{found} of {total}"
 
 
 def table(trials, primary):
@@ -117,17 +148,25 @@ def table(trials, primary):
         lines.append(f"{trial.learning_rate:>13g} {trial.seed:>5} {best['step']:>9}  {', '.join(figures)}")
     rate, medians = best_rate(trials)
     for each, median in medians.items():
-        scores = [trial.score for trial in trials if trial.learning_rate == each]
-        spread = f", from {min(scores):.4f} to {max(scores):.4f}" if len(scores) > 1 else ""
         chosen = "  <- reported" if each == rate and len(medians) > 1 else ""
-        lines.append(f"median of {len(scores)} at {each:g}: {median:.4f}{spread}{chosen}")
+        lines.append(_median_line(_of(trials, each), median) + chosen)
     return "\n".join(lines)
 
 
+def _median_line(trials, median):
+    scores = [trial.score for trial in trials if trial.scored]
+    runs = number_of_runs(len(scores), len(trials))
+    if median is None:
+        shown = "diverged" if all(trial.diverged for trial in trials) else "not a number"
+    else:
+        spread = f", from {min(scores):.4f} to {max(scores):.4f}" if len(scores) > 1 else ""
+        shown = f"{median:.4f}{spread}"
+    return f"median of {runs} at {trials[0].learning_rate:g}: {shown}"
+
+
 def write(trials, primary, output, **more):
-    """`results.json` and `results.txt` of a sweep. A rate at which half of the runs diverged has no median."""
+    """`results.json` and `results.txt` of a sweep. A rate of which no run has a score has no median."""
     rate, medians = best_rate(trials)
-    medians = {each: value if math.isfinite(value) else None for each, value in medians.items()}
     found = {
         "primary": primary,
         "reported": medians[rate],

@@ -26,6 +26,7 @@ from keras_posenc.models.presets import PRESETS
 from keras_posenc.utils.binary import start
 from training import engine, model_flags, parallel_flags, resuming
 from training.engine import flags as train_flags
+from training.engine.folder import RunFolder
 from training.engine.strategy import is_chief
 from training.files import write_text
 from training.tasks import decoding
@@ -93,6 +94,7 @@ def run(values):
     """Trains and evaluates, or translates, as the parsed flags say. Returns the results."""
     if values.output is None:
         raise ValueError("--output is needed: the folder of the run.")
+    train_flags.check_output(values.output)
     if values.decode is not None:
         return _decode(values)
     model_options = _model_options(values)
@@ -125,13 +127,15 @@ def run(values):
     )
     if not dev:
         task.primary = None  # nothing is evaluated: the last checkpoint counts as the best
-    _check_average(values.average, options.validate(strategy.num_replicas_in_sync, task.num_examples), task)
+    options.validate(strategy.num_replicas_in_sync, task.num_examples)
+    _check_average(values.average, options, task)
     if task.left_out:
         print(f"{task.left_out} pairs have more than {values.max_length} tokens and are left out", flush=True)
     trained = engine.run(task, options, values.output, strategy)
     if not is_chief(strategy):
         return None
-    model, averaged = _final_model(task, values)
+    count = _count(values, trained["steps"], options.total_steps(task.num_examples))
+    model, averaged = _final_model(task, values, count), count
     checkpoints.save(model, Path(values.output) / "model", tokenizer, overwrite=True)
     held_out = {name: of for name, of in sets.items() if name != "train"}
     translated = {name: _evaluate(model, tokenizer, of, name, values, search) for name, of in held_out.items()}
@@ -151,15 +155,26 @@ def _check_average(average, options, task):
         )
 
 
-def _final_model(task, values):
-    """The model that translates, and of how many checkpoints it is the mean: patience may have ended with fewer."""
+def _count(values, steps, total):
+    """How many checkpoints are averaged: fewer than `--average` only if patience ended training before there were more.
+
+    Where checkpoints are missing because a smaller `--keep` or `--average` dropped them, the number stays as asked for,
+    which is then an error.
+    """
+    kept = engine.newest_steps(values.output)
+    evaluated = {entry["step"] for entry in RunFolder(values.output, {}).history()}
+    if len(kept) >= values.average or steps == total or not evaluated <= set(kept):
+        return values.average
+    print(f"--average={values.average}: training ended early, with {len(kept)} checkpoint(s) to average", flush=True)
+    return len(kept)
+
+
+def _final_model(task, values, count):
+    """The model that translates: the best checkpoint, or the mean of the last `count`."""
     model = task.build_model()
-    count = min(values.average, len(engine.newest(values.output)))
-    if count < values.average:
-        print(f"--average={values.average}: training ended early, with {count} checkpoint(s) to average", flush=True)
     if values.average > 1:
-        return engine.restore_average(model, values.output, count), count
-    return engine.restore(model, values.output), 1
+        return engine.restore_average(model, values.output, count)
+    return engine.restore(model, values.output)
 
 
 def _evaluate(model, tokenizer, data, name, values, search):

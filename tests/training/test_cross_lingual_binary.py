@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from types import SimpleNamespace
 
 import engine_subject as subject
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from absl import flags
 
+from keras_posenc import checkpoints
 from keras_posenc.checkpoints.tokenizer import WordPiece
-from training import cross_lingual, engine, languages
+from training import cross_lingual, engine, languages, sweep
 from training.data import squad, tfds
 from training.data.cross_lingual import BENCHMARKS, Source
 from training.data.records import Classification, Question
@@ -112,6 +114,12 @@ def test_medians_over_runs_and_averages_over_languages():
     assert list(languages.averages({"de": {"f1": 1.0}})) == ["average"]
 
 
+@pytest.mark.parametrize(("planned", "line"), [(3, "medians of 2 of 3 runs"), (2, "medians of 2 runs")])
+def test_a_table_says_of_how_many_runs_it_is(tmp_path, planned, line):
+    languages.write({"a": {"en": {"f1": 1.0}}, "b": {"en": {"f1": 2.0}}}, tmp_path, planned)
+    assert (tmp_path / "results.txt").read_text().splitlines()[-1] == line
+
+
 def test_first_examples():
     some = Classification(["a", "b"], None, np.array([0, 1]), LABELS)
     assert languages.first(some, 1).first == ["a"] and languages.first(some, 1).label_names == LABELS
@@ -140,6 +148,8 @@ def test_accuracy_is_that_of_the_predictions_written(classified, data):
 def test_answers_are_in_the_official_form_and_scored_right(answered, data):
     output, _, found = answered
     (name,) = found["runs"]
+    # The dev set of the training task has questions of XQuAD.
+    assert found["chosen_on"].endswith("dev-v1.1.json (4 of its questions are reported, in English or translated)")
     rows = {}
     for language in WORDS:
         predicted = json.loads((output / "runs" / name / "predictions" / f"test-{language}.json").read_text())
@@ -167,18 +177,91 @@ def test_a_finished_run_is_not_trained_again(answered):
 @pytest.mark.integration
 def test_a_trained_model_is_only_evaluated(answered, data, tmp_path):
     output, _, found = answered
-    asked = (f"--data_dir={data}", "--max_length=24", "--stride=8", "--batch=4", "--steps=3")
-    again = run("--task=xquad", f"--init_run={output}", f"--output={tmp_path}", "--languages=de", *asked)
+    again = run(*evaluating(data, output, tmp_path))
     assert again["figures"]["de"] == pytest.approx(found["figures"]["de"])
     assert not (tmp_path / "runs").exists()
     with pytest.raises(ValueError, match="needs a model trained for 'classify'"):
-        run("--task=xnli", f"--init_run={output}", f"--output={tmp_path / 'other'}", *asked)
+        run(*evaluating(data, output, tmp_path / "other"), "--task=xnli")
+
+
+def evaluating(folder, init_run, output):
+    """Arguments for a model that is there already."""
+    asked = (f"--data_dir={folder}", "--max_length=24", "--stride=8", "--batch=4", "--languages=de")
+    return ("--task=xquad", f"--init_run={init_run}", f"--output={output}", *asked)
+
+
+@pytest.mark.integration
+def test_figures_are_not_those_of_another_model_in_the_same_place(answered, data, tmp_path):
+    """Nor of another precision. What is kept is marked, to see whether it is used."""
+    shutil.copytree(answered[0] / "model", tmp_path / "model")
+    asked, kept = evaluating(data, tmp_path, tmp_path / "out"), tmp_path / "out" / "languages.json"
+    true = run(*asked)["figures"]
+
+    def marked():
+        written = json.loads(kept.read_text())
+        written["figures"]["de"]["f1"] = -1.0
+        kept.write_text(json.dumps(written))
+
+    marked()
+    assert run(*asked)["figures"]["de"]["f1"] == -1.0
+    assert run(*asked, "--precision=mixed_bfloat16")["figures"]["de"]["f1"] >= 0
+    assert run(*asked)["figures"] == true
+    marked()
+    stored = checkpoints.load(tmp_path / "model")
+    for weight in stored.model.weights:
+        weight.assign(np.zeros(weight.shape))
+    checkpoints.save(stored.model, tmp_path / "model", stored.tokenizer, overwrite=True)
+    assert run(*asked)["figures"]["de"]["f1"] >= 0
+
+
+@pytest.mark.integration
+def test_a_trained_model_behind_a_uri(answered, data, tmp_path):
+    """In TensorFlow's file system in memory, as it would be on `gs://`: the folder of a run, and of its model."""
+    stored = checkpoints.load(answered[0] / "model")
+    checkpoints.save(stored.model, "ram://cross_lingual/model", stored.tokenizer)
+    for number, place in enumerate(("ram://cross_lingual/", "ram://cross_lingual/model")):
+        found = run(*evaluating(data, place, tmp_path / str(number)))
+        assert found["figures"]["de"] == pytest.approx(answered[2]["figures"]["de"])
+    with pytest.raises(ValueError, match="--init_run=ram://nothing has no trained model"):
+        run(*evaluating(data, "ram://nothing", tmp_path / "never"))
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    "checkpoint=x model=bert_tiny tokenizer=x positions=t5 model_options=rank=3 sharing=layer segments=none dropout=0 "
+    "train_file=x dev_file=x limit=3 learning_rates=1e-3 runs=2 learning_rate=1 steps=3 epochs=1 seed=3".split(),
+)
+def test_flags_that_a_trained_model_makes_pointless_are_refused(data, tmp_path, ignored):
+    with pytest.raises(ValueError, match=f"--init_run does not go with --{ignored.split('=')[0]}: leave one out"):
+        run(*evaluating(data, tmp_path, tmp_path / "never"), f"--{ignored}")
+
+
+@pytest.mark.integration
+def test_runs_that_diverged_are_not_in_the_medians(data, tmp_path, monkeypatch):
+    train = sweep._train
+
+    def diverging(task, options, folder, strategy):
+        if options.seed == 0:
+            return {"best": None, "diverged": "The loss is not finite."}
+        return train(task, options, folder, strategy)
+
+    monkeypatch.setattr(sweep, "_train", diverging)
+    found = run(*arguments(data, tmp_path, "xquad", "--runs=2", "--languages=de"))
+    assert list(found["runs"]) == ["lr0.01-seed1"] and found["dev"]["lr0.01-seed0"] is None
+    assert (tmp_path / "results.txt").read_text().endswith("medians of 1 of 2 runs\n")
 
 
 def work(tf_config, arguments):
-    """Body of a child process."""
+    """Body of a child process. The second worker dies of writing results, predictions or a model."""
     os.environ["TF_CONFIG"] = tf_config
+    if json.loads(tf_config)["task"]["index"] == 1:
+        for module, name in ((languages, "write_text"), (languages, "write"), (checkpoints, "save")):
+            setattr(module, name, refuse)
     run(*arguments)
+
+
+def refuse(*given, **named):
+    raise AssertionError("This worker is not the one that writes.")
 
 
 @pytest.mark.integration
@@ -197,6 +280,19 @@ def test_two_workers_evaluate_together_and_one_writes(data, tmp_path):
 def test_another_run_in_the_same_folder_is_refused(answered):
     with pytest.raises(ValueError, match="another run: stride was 8 and is 9"):
         run(*answered[1], "--stride=9")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_other_questions_of_the_same_number_are_another_run(answered, data, tmp_path, split):
+    given = (data / "squad" / f"{split}-v1.1.json").read_text()
+    other = tmp_path / f"{split}-v1.1.json"
+    other.write_text(given.replace("dog", "cat"))
+    assert other.stat().st_size == len(given)
+    with pytest.raises(ValueError, match="another run: data was {'train'"):
+        run(*answered[1], f"--{split}_file={other}")
+    other.write_text(given)
+    assert run(*answered[1], f"--{split}_file={other}")["figures"] == answered[2]["figures"]
 
 
 def test_scores_are_those_of_xtreme():
@@ -236,6 +332,50 @@ def test_checkpoints_are_not_chosen_on_what_is_reported(tmp_path):
     with pytest.raises(ValueError, match=r"mlqa\[dev\]"):
         Source("mlqa", tmp_path, split="dev", train_file=train)
     Source("xquad", tmp_path, train_file=train, dev_file=dev)
+    link = tmp_path / "link.json"
+    for name, reported in (("xquad", "xquad.de.json"), ("mlqa", "test-context-de-question-de.json")):
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / reported)
+        for file in (tmp_path / reported, tmp_path / "." / reported, link):
+            with pytest.raises(ValueError, match=f"chosen on what is reported: '.*' is the file of {name} in de"):
+                Source(name, tmp_path, train_file=train, dev_file=file)
+
+
+def test_a_split_that_is_not_there_is_not_recorded_as_if_it_were(tmp_path):
+    for name in ("xquad.de", "dev-context-de-question-de"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(questions("de", 2)))
+    assert Source("mlqa", tmp_path, split="dev", train=False).languages == ["de"]
+    assert Source("xquad", tmp_path, split="test", train=False).split == "test"
+    for use_tfds in (False, True):
+        with pytest.raises(ValueError, match="xquad has one set, 'test'. Received: --split=dev"):
+            Source("xquad", tmp_path, split="dev", train=False, use_tfds=use_tfds)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([], "1 questions of de have no answer, such as 'q1'"),
+        ([{"answer_start": 0, "text": ""}], "xquad.de.json:q1: .*XTREME's own test files hide the answers"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_found_before_training(data, tmp_path, answers, message):
+    for folder in ("squad", "tokenizer", "xquad"):
+        shutil.copytree(data / folder, tmp_path / folder)
+    file = tmp_path / "xquad" / "xquad.de.json"
+    written = json.loads(file.read_text())
+    written["data"][0]["paragraphs"][1]["qas"][0]["answers"] = answers
+    file.write_text(json.dumps(written))
+    with pytest.raises(ValueError, match=message):
+        run(*arguments(tmp_path, tmp_path / "never", "xquad", "--languages=en,de"))
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_set_without_labels_cannot_be_evaluated():
+    unlabelled = Classification(["a"], ["b"], None, LABELS)
+    source = SimpleNamespace(name="xnli", split="test", languages=["sw"], load=lambda _: unlabelled)
+    source.about = BENCHMARKS["xnli"]
+    with pytest.raises(ValueError, match=r"xnli\[test\] has no labels in sw"):
+        cross_lingual._check_languages(source)
 
 
 def test_questions_without_answers_are_refused():
@@ -283,7 +423,8 @@ def test_bad_flags_are_named_before_anything_is_done(data, tmp_path):
         (arguments(data, output, "mlqa"), "No language of mlqa"),
         ((*asked, "--batch=10"), "9 training examples"),
         ((*asked, "--learning_rates=1e-3,-1"), "learning_rate must be positive. Received: learning_rate=-1.0"),
-        ((*asked, f"--init_run={tmp_path}"), "no trained model"),
+        (evaluating(data, tmp_path, output), "no trained model"),
+        ((*asked, "--split=dev"), "xquad has one set, 'test'"),
     ]
     for given, message in cases:
         with pytest.raises((ValueError, OSError), match=message):

@@ -92,7 +92,9 @@ def test_a_rate_at_which_training_diverges_does_not_end_the_sweep(folder, tmp_pa
     state = tmp_path / "out" / "runs" / "lr1e+30-seed0" / "run.json"
     before = state.read_text()
     assert run(*arguments) == found == json.loads((tmp_path / "out" / "results.json").read_text())
-    assert state.read_text() == before and "diverged" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert state.read_text() == before and f"It is not trained again unless {state.parent} is deleted" in said
+    assert "median of 0 of 1 at 1e+30: diverged\n" in said
     with pytest.raises(engine.Diverged, match="All 1 runs diverged. The last one: The loss is not finite"):
         run(*arguments, "--learning_rates=1e30")
 
@@ -206,11 +208,42 @@ def test_a_vocabulary_that_is_larger_than_the_model_is_refused():
         source.build("classify", 2)
 
 
-def test_best_rate_is_that_of_the_highest_median():
-    def trial(rate, score):
-        return sweep.Trial(rate, 0, None, {"best": {"primary": score, "step": 1, "dev": {"f1": score}}})
+def trial(rate, score):
+    """A run of a sweep; `None` for one that diverged."""
+    if score is None:
+        return sweep.Trial(rate, 0, None, {"best": None, "diverged": "The loss is not finite."})
+    return sweep.Trial(rate, 0, None, {"best": {"primary": score, "step": 1, "dev": {"f1": score}}})
 
+
+def test_best_rate_is_that_of_the_highest_median():
     trials = [trial(1e-5, s) for s in (0.5, 0.6, 0.9)] + [trial(2e-5, s) for s in (0.7, 0.7, 0.1)]
     assert sweep.best_rate(trials) == (2e-5, {1e-5: 0.6, 2e-5: 0.7})
     assert sweep.best_trial(trials).score == 0.9
     assert "median of 3 at 2e-05: 0.7000" in sweep.table(trials, "dev/f1")
+
+
+def test_medians_are_of_the_runs_that_did_not_diverge_and_say_so(tmp_path):
+    """When a rate is chosen, a run that diverged is worse than any other."""
+    trials = [trial(1e-5, s) for s in (0.5, 0.6, 0.4)] + [trial(2e-5, s) for s in (0.7, None, None)]
+    trials += [trial(3e-5, s) for s in (0.8, None, 0.6)]
+    assert sweep.best_rate(trials) == (3e-5, {1e-5: 0.5, 2e-5: 0.7, 3e-5: pytest.approx(0.7)})
+    assert [each.score for each in sweep.counted(trials, 3e-5)] == [0.8, 0.6]
+    found = sweep.write(trials, "dev/f1", tmp_path)
+    assert found["reported"] == pytest.approx(0.7)
+    table = (tmp_path / "results.txt").read_text()
+    assert "median of 2 of 3 at 3e-05: 0.7000, from 0.6000 to 0.8000  <- reported" in table
+    assert "median of 1 of 3 at 2e-05: 0.7000\n" in table and "inf" not in table
+
+
+def test_what_is_not_a_number_is_no_score():
+    """Of any order: the median of figures with a NaN is one, and NaN compares with nothing."""
+    nan = float("nan")
+    for scores in ((nan, 0.2, 0.1), (0.2, nan, 0.1), (0.1, 0.2, nan)):
+        trials = [trial(1e-5, s) for s in scores] + [trial(2e-5, s) for s in (0.3, 0.3, 0.3)]
+        for each in (trials, trials[::-1]):
+            assert sweep.best_rate(each) == (2e-5, {1e-5: pytest.approx(0.15), 2e-5: 0.3})
+        assert sweep.best_trial(trials[:3]).score == 0.2
+    only = [trial(1e-5, None), trial(2e-5, nan)]
+    assert sweep.best_rate(only) == (2e-5, {1e-5: None, 2e-5: None})
+    assert sweep.counted(only, 2e-5) == only[1:]
+    assert "median of 0 of 1 at 2e-05: not a number" in sweep.table(only, "dev/f1")

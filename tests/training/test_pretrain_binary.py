@@ -1,15 +1,20 @@
 """Pretraining from flags: recipes, learning, going on after an interruption, and the model that comes out."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
 
+from keras_posenc import checkpoints, models
 from keras_posenc.checkpoints import load_tokenizer
+from keras_posenc.checkpoints.tokenizer import WordPiece
 from serving.exporting import sources
 from training import configs, engine, pretrain
 from training.corpus.reading import RowStream
 from training.corpus.shards import Corpus
+from training.data import word_order as word_order_text
 from training.tasks.models import ModelSource
 
 SMALL = "num_layers=1,num_heads=4,hidden_dim=64,intermediate_dim=128"
@@ -173,6 +178,7 @@ def test_wrong_flags_are_errors_before_anything_is_read(tmp_path, trained):
         (dict(model="bert_none"), "bert_none"),
         (dict(mask_rate=3), "share of masked tokens must lie between 0 and 1. Received: 3"),
         (dict(dev_share=1), "share of held-out documents is from 0 to below 1. Received: 1"),
+        (dict(model_options="max_length=64"), "128 tokens are too many: give a smaller --length.*max_length=64"),
     ],
 )
 def test_wrong_flags_are_errors_before_a_vocabulary_is_trained(tmp_path, monkeypatch, changed, message):
@@ -181,6 +187,59 @@ def test_wrong_flags_are_errors_before_a_vocabulary_is_trained(tmp_path, monkeyp
     given = dict(output=tmp_path / "run", steps=1, model="bert_tiny", input=tmp_path / "text.txt")
     with pytest.raises(ValueError, match=message):
         pretrain.run(parsed(**{**given, **changed}))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Folder of a small model, and its vocabulary."""
+    tokenizer = WordPiece(word_order_text.vocabulary())
+    model = models.Bert(len(tokenizer.vocabulary), 1, 2, 16, 32, max_length=16, segments="none", position="learned")
+    model.build()
+    folder = tmp_path_factory.mktemp("checkpoint") / "model"
+    checkpoints.save(model, folder, tokenizer)
+    return folder, tokenizer
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (dict(length=32), "32 tokens are too many: give a smaller --length.*max_length=16"),
+        (dict(length=16, model_options="width=3"), "width"),
+    ],
+)
+def test_a_checkpoint_is_tried_before_text_is_tokenized(tmp_path, monkeypatch, checkpoint, changed, message):
+    monkeypatch.setattr(pretrain, "open_corpus", lambda _: pytest.fail("text is tokenized"))
+    given = dict(output=tmp_path / "run", steps=1, task="word_order", checkpoint=checkpoint[0])
+    with pytest.raises(ValueError, match=message):
+        pretrain.run(parsed(**given, **changed))
+
+
+def test_what_a_prepared_corpus_makes_pointless_is_refused():
+    for name in ("train_vocabulary", "vocabulary_size=99", "dev_share=0.5", "shards=2", "nolowercase", "workers=2"):
+        values = flags.FlagValues()
+        pretrain.define(values)
+        values(["pretrain", "--corpus=never", "--model=bert_tiny", "--length=8", "--nodownload", f"--{name}"])
+        shown = name.removeprefix("no").partition("=")[0]
+        with pytest.raises(ValueError, match=f"--corpus does not go with --{shown}: leave one out"):
+            pretrain.check_flags(values)
+
+
+def test_a_vocabulary_that_cannot_be_read_does_not_stand_against_one_that_can(tmp_path, checkpoint):
+    folder, tokenizer = checkpoint
+    broken, good = tmp_path / "broken", tmp_path / "good"
+    shutil.copytree(folder, broken)
+    good.mkdir()
+    tokenizer.save(good)
+    given = dict(task="word_order", documents=20, length=16, dev_share=0, output=tmp_path / "run", steps=1, batch=2)
+    for damage in ("vocab.txt", "spiece.model"):
+        (broken / damage).write_bytes(b"\xff")
+        values = parsed(**given, checkpoint=broken, tokenizer=good)
+        pretrain.check_flags(values)
+        task = pretrain.make_task(values, pretrain.train_flags.options(values), pretrain.open_corpus(values))
+        assert task.source.tokenizer.vocabulary == tokenizer.vocabulary
+    (broken / "spiece.model").unlink()
+    with pytest.raises(ValueError, match="utf-8"):
+        ModelSource(str(broken))
 
 
 def test_a_corpus_with_another_vocabulary_is_not_trained_on(tmp_path):

@@ -128,6 +128,10 @@ def test_evaluation_takes_the_best_answer_of_each_question():
     assert scores == {"f1": pytest.approx(100 * (1 + 2 / 3 + 0 + 1) / 4), "exact_match": pytest.approx(50.0)}
     assert squad.evaluate(questions[3:], {"4": "something"}) == {"f1": 0.0, "exact_match": 0.0}
     assert squad.evaluate(questions[3:], {}) == {"f1": 0.0, "exact_match": 0.0}
+    # SQuAD's script compares an empty text too, with what normalisation leaves of the answer; without words F1 is 0.
+    nothing = [Question("5", "?", "", [("The", 0)])]
+    assert squad.evaluate(nothing, {"5": ""}) == {"f1": 0.0, "exact_match": 100.0}
+    assert squad.evaluate(nothing, {}) == {"f1": 0.0, "exact_match": 0.0}
     with pytest.raises(ValueError, match="1 ids that are no question's, such as '9'"):
         squad.evaluate(questions, {"9": "x"})
 

@@ -68,6 +68,13 @@ def test_bad_questions_are_named(tmp_path, entry, where, expected, received):
     assert {(source, line) for source, line, _ in problems.found} == {(str(file), where)}
 
 
+def test_where_answers_are_hidden_the_message_says_which_files_have_them(tmp_path):
+    """XTREME gives out its test sets with an empty text at character 0."""
+    file = squad_file(tmp_path, [asked(answers=[("", 0)])])
+    with pytest.raises(ValueError, match="XTREME's own test files hide the answers: use those of the benchmark"):
+        squad.read(file)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [

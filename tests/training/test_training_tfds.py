@@ -54,6 +54,14 @@ def test_a_prepared_data_set_is_read_by_name(prepared):
 
 
 @pytest.mark.integration
+def test_every_part_of_a_split_is_looked_for(prepared):
+    assert len(list(tfds.examples("glue/mrpc", "train[:2]+test", prepared))) == 3
+    for split in ("train[:2]+nonsense", "nonsense+train"):
+        with pytest.raises(ValueError, match="has no split 'nonsense'"):
+            tfds.builder("glue/mrpc", split, prepared)
+
+
+@pytest.mark.integration
 def test_what_is_not_prepared_is_not_downloaded(tmp_path):
     pytest.importorskip("tensorflow_datasets")
     with pytest.raises(FileNotFoundError, match="squad/v1.1 is not prepared in .*tfds build squad/v1.1 --data_dir"):

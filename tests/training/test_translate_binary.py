@@ -210,6 +210,23 @@ def test_patience_may_leave_fewer_checkpoints_to_average(corpus, tmp_path, capsy
     assert "--average=3: training ended early, with 2 checkpoint(s) to average" in capsys.readouterr().out
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize("more", [(), ("--patience=1", "--keep=1")])
+def test_checkpoints_that_were_dropped_are_not_left_out_of_the_average(corpus, tmp_path, more):
+    """Two of four are there, or one of the two that patience left: the run did not end with so few."""
+    asked = arguments(corpus[0], tmp_path, "--steps=8", "--eval_every=2", "--learning_rate=1e-12", "--beam=1", *more)
+    run(*asked, "--bleu_sample=0")
+    with pytest.raises(ValueError, match="are to be averaged. Train with keep=3"):
+        run(*asked, "--bleu_sample=0", "--average=3")
+
+
+def test_a_switch_that_is_off_asks_for_nothing(corpus):
+    values = flags.FlagValues()
+    translate.define(values)
+    values(["translate", f"--data_dir={corpus[0]}", "--source=svo", "--target=vso", "--nodownload"])
+    assert set(parallel_flags.Data(values).sets) == {"train", "dev"}
+
+
 def test_sources_that_are_longer_than_the_model_reads_are_counted():
     """One token is that of the end."""
     assert decoding.count_cut(SimpleNamespace(max_length=4), [[1, 2, 3], [1, 2, 3, 4], []]) == 1
@@ -247,6 +264,7 @@ def test_bad_flags_are_named_before_anything_is_done(corpus, tmp_path):
         ((f"--output={output}", "--train_source=x", f"--data_dir={folder}"), "does not go with --data_dir"),
         ((f"--output={output}", "--task=word_order", "--source=en"), "--task does not go with --source"),
         ((f"--output={output}", "--decode=-"), "no trained model"),
+        (("--output=gs://bucket/run", "--decode=-"), "on a file system of this machine. Received: --output=gs://"),
     ]
     for given, message in cases:
         with pytest.raises((ValueError, OSError), match=message):

@@ -38,6 +38,13 @@ def define(flag_values=flags.FLAGS):
     flags.DEFINE_integer("workers", 0, "Processes that tokenize; 0 for this one.", lower_bound=0, **named)
 
 
+def preparing_names():
+    """Flags that only matter while a corpus is made: all but those that name the text, and the length of rows."""
+    own = flags.FlagValues()
+    define(own)
+    return sorted(set(own) - {"input", "tfds", "task", "length"})
+
+
 def given(values):
     """Whether the flags name any text."""
     return bool(values.input or values.tfds or values.task)

@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from training.data import glue, squad, tables, tfds, xnli
+from training.files import digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ ENGLISH = "en"
 
 
 class Source:
-    """Where the sets of a benchmark are read from. Files are looked for at once, and read when asked for.
+    """Where the sets of a benchmark are read from. Files are looked for at once, and read when first asked for.
 
     Args:
         name: key of `BENCHMARKS`.
@@ -82,12 +83,13 @@ class Source:
             raise ValueError(f"{name} is read from files: name their folder with --data_dir, or use --tfds.")
         self.name, self.about, self.folder = name, BENCHMARKS[name], folder
         self.split = split or self.about.split
+        self._check_split()
         self.use_tfds, self.download, self.on_error = use_tfds, download, "skip" if skip else "raise"
         known = self.about.languages + (() if use_tfds else self.about.more)
         unknown = sorted(set(languages or ()) - set(known))
         if unknown:
             raise ValueError(f"{name} is not in {', '.join(unknown)}. It is in: {', '.join(known)}.")
-        self.files, self.missing = {}, []
+        self.files, self.missing, self.sets = {}, [], {}
         self.train_file, self.dev_file = self._given(train_file), self._given(dev_file)
         if use_tfds:
             self.languages = list(languages or self.about.languages)
@@ -97,6 +99,21 @@ class Source:
             if train:
                 self.train_file = self.train_file or self._training("train")
                 self.dev_file = self.dev_file or self._dev_file()
+                self._check_dev_file()
+
+    def _check_split(self):
+        names = (self.about.tfds_split, *squad.FILES.get(self.name, ()))
+        if self.split != self.about.split and not any("{split}" in name for name in names):
+            raise ValueError(f"{self.name} has one set, {self.about.split!r}. Received: --split={self.split}")
+
+    def _check_dev_file(self):
+        reported = {Path(file).resolve(): language for language, file in self.files.items()}
+        language = reported.get(Path(self.dev_file).resolve())
+        if language is not None:
+            raise ValueError(
+                f"Checkpoints would be chosen on what is reported: '{self.dev_file}' is the file of {self.name} in "
+                f"{language}. Name another with --dev_file."
+            )
 
     def _find(self, languages):
         for language in languages or self.about.languages:
@@ -180,6 +197,21 @@ class Source:
         name, split = self._training_names("dev")
         return self._tfds(name, split), f"{name}[{split}]"
 
+    def described(self):
+        """What tells the sets to train and to choose on from others, also from those of the same size; as JSON."""
+        files = {"train": self.train_file, "dev": self.dev_file}
+        return {
+            split: "{}[{}]".format(*self._training_names(split)) if file is None else [Path(file).name, digest(file)]
+            for split, file in files.items()
+        }
+
+    def shared(self, dev):
+        """How many questions of `dev` are reported as well, in whatever language: translations keep their ids."""
+        if not self.about.spans:
+            return 0
+        reported = {question.id for language in self.languages for question in self.load(language)}
+        return sum(question.id in reported for question in dev)
+
     def _read(self, file):
         if self.about.spans:
             return squad.read(file, self.on_error)
@@ -191,7 +223,12 @@ class Source:
         return xnli.read(file, ENGLISH, on_error=self.on_error)
 
     def load(self, language):
-        """The evaluation set of a language."""
+        """The evaluation set of a language. It is read once and kept."""
+        if language not in self.sets:
+            self.sets[language] = self._load(language)
+        return self.sets[language]
+
+    def _load(self, language):
         if self.use_tfds:
             return self._tfds(*self._names(language), language)
         if self.about.spans:

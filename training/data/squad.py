@@ -95,7 +95,9 @@ def checked_answer(answer, context):
     """`(text, start)` of a dict of `text` and `answer_start`, if that is what the context has there."""
     text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
     if not isinstance(text, str) or not text or not isinstance(start, int):
-        raise ValueError(f"expected an answer with 'text' and 'answer_start', received {tables.shown(repr(answer))}")
+        hidden = ". XTREME's own test files hide the answers: use those of the benchmark itself" if text == "" else ""
+        received = tables.shown(repr(answer))
+        raise ValueError(f"expected an answer with 'text' and 'answer_start', received {received}{hidden}")
     if start < 0 or context[start : start + len(text)] != text:
         there = context[max(start, 0) : max(start, 0) + len(text)]
         raise ValueError(

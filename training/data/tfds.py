@@ -27,7 +27,7 @@ def load(name, split, data_dir=None, download=False, on_error="raise", **languag
         name: `name/config` as tensorflow_datasets has it. Known are `glue/*` but for the diagnostic set, `xnli`,
             `xtreme_xnli`, `squad`, `xquad/*`, `mlqa/*`, `tydi_qa`, all of `wmt*_translate`, and sets of documents
             such as `wikipedia/*`.
-        split: a split of the data set, `"train[:1%]"` and the like included.
+        split: a split of the data set, `"train[:1%]"`, `"train+validation"` and the like included.
         data_dir: where it was prepared; `~/tensorflow_datasets` by default.
         download: whether to download and prepare it if it is not there.
         on_error: `"raise"`, `"skip"` or `tables.Problems`, for answers that are not in their context.
@@ -80,7 +80,7 @@ def examples(name, split, data_dir=None, download=False):
 
 
 def builder(name, split, data_dir=None, download=False):
-    """The builder of a data set, which is prepared (or downloaded, if asked for) and has the split."""
+    """The builder of a data set, which is prepared (or downloaded, if asked for) and has all parts of the split."""
     try:
         import tensorflow_datasets
     except ImportError as error:
@@ -100,8 +100,9 @@ def builder(name, split, data_dir=None, download=False):
             f"--data_dir DIR` (or pass download=True), and copy DIR to a machine without one; or read the official "
             "files from a folder instead."
         )
-    if split.split("[")[0] not in found.info.splits:
-        raise ValueError(f"{name} has no split {split!r}. It has: {', '.join(found.info.splits)}.")
+    for part in split.split("+"):
+        if part.split("[")[0].strip() not in found.info.splits:
+            raise ValueError(f"{name} has no split {part!r}. It has: {', '.join(found.info.splits)}.")
     return found
 
 

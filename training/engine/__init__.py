@@ -3,7 +3,7 @@
 `run(task, options, output)` is all that a binary needs; `flags` makes the options.
 """
 
-from training.engine.checkpoints import newest, restore, restore_average
+from training.engine.checkpoints import newest, newest_steps, restore, restore_average
 from training.engine.loop import diverged, finished, run, start
 from training.engine.options import TrainOptions
 from training.engine.trainer import Diverged
@@ -18,6 +18,7 @@ __all__ = [
     "diverged",
     "finished",
     "newest",
+    "newest_steps",
     "restore",
     "restore_average",
     "run",

@@ -85,6 +85,11 @@ def newest(output):
     return list(state.all_model_checkpoint_paths) if state else []
 
 
+def newest_steps(output):
+    """The steps of the newest checkpoints of a run, in order."""
+    return [_number(path) for path in newest(output)]
+
+
 def restore_average(model, output, last):
     """Puts the mean of the weights of the `last` newest checkpoints into a built model and returns it.
 

@@ -77,7 +77,8 @@ def evaluate(questions, predictions, language=None):
     Args:
         questions: list of `Question`. The best of its answers counts for each; a question without answers is right if
             nothing is predicted.
-        predictions: dict from ids to texts. A question that has none counts as wrong, like an empty text.
+        predictions: dict from ids to texts. A question that has none counts as wrong; an empty text is compared like
+            any other, and matches an answer of which normalisation leaves nothing, as in the official script.
         language: two letters, of the contexts, for MLQA's rules; `None` for SQuAD's.
 
     Returns: dict of `f1` and `exact_match`.
@@ -92,7 +93,7 @@ def evaluate(questions, predictions, language=None):
         text = predictions.get(question.id)
         if not question.answers:
             totals += float(text is not None and not tokens(text, language))
-        elif text:
+        elif text is not None:
             answers = [answer for answer, _ in question.answers]
             totals += [max(score(text, answer, language) for answer in answers) for score in (f1, exact_match)]
     return dict(zip(("f1", "exact_match"), (100 * totals / len(questions)).tolist()))

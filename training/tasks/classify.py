@@ -25,6 +25,7 @@ class Classify(Task):
         group: number of neighbouring training examples that stay in one batch, such as minimal pairs.
         by_length: whether batches are of examples of similar lengths: less padding, but less alike to each other. Not
             with `static`.
+        about: dict, what else tells this run from others, such as its files.
     """
 
     def __init__(
@@ -40,10 +41,11 @@ class Classify(Task):
         seed=0,
         group=1,
         by_length=False,
+        about=None,
     ):
         self.source, self.measure, self.primary = source, metrics, primary
         self.batch, self.max_length, self.static, self.seed = batch, max_length, static, seed
-        self.group, self.by_length = group, by_length and not static
+        self.group, self.by_length, self.about = group, by_length and not static, dict(about or {})
         if train is not None:
             check_group(group, batch, len(train))
         some = train if train is not None else next(iter(evaluations.values()))
@@ -74,6 +76,7 @@ class Classify(Task):
         sizes = {name: len(data["labels"]) for name, data in self.evaluations.items()}
         return {
             **self.source.config(),
+            **self.about,
             "examples": {"train": self.num_examples, **sizes},
             "label_names": self.label_names,
             "max_length": self.max_length,

@@ -125,7 +125,7 @@ class MaskedLanguageModel(Task):
         return len(self.train)
 
     def build_model(self):
-        return self.source.build("masked_lm", length=self.length)
+        return self.source.build("masked_lm", length=self.length, flag="--length")
 
     def _masked(self, batch, seed):
         ids = tf.ensure_shape(tf.cast(batch["token_ids"], "int32"), (None, self.length))

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from keras_posenc import checkpoints, models
 from keras_posenc.checkpoints import installed, remote
@@ -18,7 +19,8 @@ class ModelSource:
     Attributes:
         checkpoint: folder, or the name of installed weights; `None` for fresh weights.
         preset: a named size, if there is no checkpoint.
-        tokenizer: of texts, by default that of the checkpoint; one with another vocabulary than it is refused.
+        tokenizer: of texts, by default that of the checkpoint; one with another vocabulary than it is refused, where
+            the checkpoint's own can be read.
         position: encodings joined by `+`, with fresh weights only.
         options: further arguments of the model, such as `dropout`, `sharing` or options of the encoding.
         segments: `"input"`, `"per_head"` or `"none"`; `None` for what the checkpoint has, and for fresh weights what
@@ -45,7 +47,7 @@ class ModelSource:
                     f"The positions of {self.checkpoint} are those it was trained with. Received also: "
                     f"position={self.position!r}. `python -m keras_posenc.conversion` converts a model to others."
                 )
-        own = self._own_tokenizer()
+        own = own_tokenizer(self.path, strict=self.tokenizer is None) if self.checkpoint is not None else None
         if self.tokenizer is None:
             self.tokenizer = own
         elif own is not None and own.vocabulary != self.tokenizer.vocabulary:
@@ -57,28 +59,27 @@ class ModelSource:
             what = f"{self.checkpoint} has no tokenizer" if self.checkpoint else f"{self.preset} has no vocabulary"
             raise ValueError(f"{what} of its own: name the folder of one with --tokenizer.")
 
-    def _own_tokenizer(self):
-        """That of the checkpoint, or `None`."""
-        from keras_posenc.checkpoints.tokenizer import found, load_tokenizer
-
-        if self.checkpoint is None:
-            return None
-        place = self.path if self.path.is_dir() else self.path.parent
-        return load_tokenizer(place) if found(place) else None
-
     def config(self):
         """What tells this model from others, for a run's record."""
         names = ("checkpoint", "preset", "position", "options", "segments")
         return {**{name: getattr(self, name) for name in names}, "vocabulary": len(self.tokenizer.vocabulary)}
 
-    def check(self, task, num_classes=None):
-        """Raises a `ValueError` if there is no such model; of fresh weights it builds one layer to find out."""
+    def check(self, task, num_classes=None, length=None, flag="--max_length"):
+        """Raises what `build` would for fresh weights. It builds one layer to find out, and reads no checkpoint."""
         if self.preset is not None:
             small = {**self.options, "num_layers": 1, "vocab_size": 8}
-            dataclasses.replace(self, options=small)._build(task, num_classes)
+            model = dataclasses.replace(self, options=small)._build(task, num_classes)
+            _check_length(model, length, flag)
 
-    def build(self, task, num_classes=None, length=None):
-        """A built model with the head of `task`, which takes inputs of `length` tokens, if that is given."""
+    def build(self, task, num_classes=None, length=None, flag="--max_length"):
+        """A built model with the head of `task`, which takes inputs of `length` tokens, if that is given.
+
+        Args:
+            task: such as `"classify"`.
+            num_classes: of a classifier.
+            length: tokens of the inputs.
+            flag: that sets the length, for the error.
+        """
         model = self._build(task, num_classes)
         backbone = getattr(model, "backbone", model)
         if len(self.tokenizer.vocabulary) > backbone.vocab_size:
@@ -86,8 +87,7 @@ class ModelSource:
                 f"The tokenizer has {len(self.tokenizer.vocabulary)} pieces, and {self.checkpoint or self.preset} has "
                 f"embeddings for {backbone.vocab_size}. Use the tokenizer that it was trained with."
             )
-        if length is not None:
-            _check_length(model, length)
+        _check_length(model, length, flag)
         return model
 
     def _build(self, task, num_classes):
@@ -106,12 +106,25 @@ class ModelSource:
         return models.build(self.preset, task=task, **given, **options)
 
 
-def _check_length(model, length):
-    for encoding in position_encodings(model):
+def _check_length(model, length, flag):
+    for encoding in position_encodings(model) if length is not None else ():
         try:
             encoding.check_length(length)
         except ValueError as error:
-            raise ValueError(f"{length} tokens are too many: give a smaller --max_length. {error}") from None
+            raise ValueError(f"{length} tokens are too many: give a smaller {flag}. {error}") from None
+
+
+def own_tokenizer(path, strict=True):
+    """The tokenizer of a checkpoint, or `None` if there is none; without `strict` also if it cannot be read."""
+    from keras_posenc.checkpoints.tokenizer import found, load_tokenizer
+
+    place = path if path.is_dir() else path.parent
+    try:
+        return load_tokenizer(place) if found(place) else None
+    except (ValueError, OSError, tf.errors.OpError):  # the last is how sentence pieces fail
+        if strict:
+            raise
+        return None
 
 
 def find(checkpoint):

@@ -26,6 +26,7 @@ class Spans(Task):
         static: whether all batches have `max_length` tokens.
         primary: which figure chooses the best checkpoint, that of the first set by default.
         seed: of the order of windows.
+        about: dict, what else tells this run from others, such as its files.
     """
 
     name = "span"
@@ -42,12 +43,13 @@ class Spans(Task):
         static=False,
         primary=None,
         seed=0,
+        about=None,
     ):
         self.source, self.batch, self.max_length, self.stride = source, batch, max_length, stride
-        self.static, self.seed = static, seed
+        self.static, self.seed, self.about = static, seed, dict(about or {})
         self.primary = primary or (f"{next(iter(evaluations))}/f1" if evaluations else None)
         for name, questions in {**evaluations, "the training set": train or []}.items():
-            _check_answers(name, questions)
+            check_answers(name, questions)
         self.questions, self.languages = evaluations, dict(languages or {})
         made = {name: self._windows(questions) for name, questions in evaluations.items()}
         self.windows = made
@@ -68,6 +70,7 @@ class Spans(Task):
     def config(self):
         return {
             **self.source.config(),
+            **self.about,
             "windows": {"train": self.num_examples, **{name: len(found) for name, found in self.windows.items()}},
             "max_length": self.max_length,
             "stride": self.stride,
@@ -116,7 +119,8 @@ class Spans(Task):
         return windows.predictions(windows.n_best(self.questions[name], self.windows[name], *logits))
 
 
-def _check_answers(name, questions):
+def check_answers(name, questions):
+    """Raises a `ValueError` if a question of the set `name` has no answer."""
     without = [question.id for question in questions if not question.answers]
     if without:
         raise ValueError(
