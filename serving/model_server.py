@@ -65,9 +65,10 @@ def serve(values, given, checked):
         say(f"Warning: {sentence}")
 
     def leave(number, _):
-        raise SystemExit(128 + number)
+        os._exit(128 + number)
 
-    # While models are loaded, which may take minutes. `wait` puts handlers of its own in place.
+    # While models are loaded, which may take minutes and cannot be interrupted; nothing listens yet that would have
+    # to be closed. `wait` puts handlers of its own in place.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
     from serving.server.embedded import EmbeddedServer
@@ -82,8 +83,10 @@ def serve(values, given, checked):
     if values.rest_api_port:
         say(f"viewer: http://localhost:{values.rest_api_port}/viewer/")
     say("Ready.")
-    server.wait()
+    done = server.wait(loads=False)
     say("Stopped.")
+    if not done:
+        os._exit(0)
 
 
 def addresses(values, checked):

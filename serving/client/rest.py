@@ -1,6 +1,7 @@
 """REST: JSON over connections that stay open."""
 
 import base64
+import contextlib
 import json
 import time
 from urllib.parse import quote
@@ -21,6 +22,8 @@ DTYPES = {  # TensorFlow's names to NumPy's
     "DT_STRING": "object",
     **{f"DT_{sign}INT{size}": f"{sign}int{size}".lower() for sign in ("", "U") for size in (8, 16, 32, 64)},
 }
+KINDS = {bool: "b", int: "i", float: "f", str: "O", dict: "O"}  # of JSON's values to NumPy's
+MISFITS = (AttributeError, OverflowError, TypeError, ValueError)  # of values that cannot be of a type
 
 
 class Rest:
@@ -59,11 +62,16 @@ class Rest:
         """Dict of arrays, with the dtypes that the metadata of the model say."""
         found = loads(answer)["outputs"]
         known = self._outputs(signature, timeout)
-        if not _fit(known, found):
-            known = self._outputs(signature, timeout, fresh=True)  # a new version is served
-        if len(known) == 1:
-            found = {next(iter(known)): found}
-        return {name: array(value, known[name][0] if name in known else None) for name, value in found.items()}
+        if _fit(known, found):
+            with contextlib.suppress(*MISFITS):
+                return _arrays(known, found)
+        known = self._outputs(signature, timeout, fresh=True)  # a new version is served
+        try:
+            return _arrays(known, found)
+        except MISFITS as error:
+            types = ", ".join(f"{name}: {dtype}" for name, (dtype, _) in known.items()) or "nothing"
+            problem = f"The answer is not what the metadata of '{signature}' say ({types}): {error}."
+            raise Failure("INTERNAL", f"{problem} If the model was just replaced, ask again.") from error
 
     def status(self, timeout):
         """`{version: (state, error message)}`."""
@@ -123,17 +131,29 @@ def _fit(known, found):
     return all(_is_kind(found[name] if named else found, dtype) for name, (dtype, _) in known.items())
 
 
-def _is_kind(value, dtype):
-    """Whether an output can be of this type. TF-Serving writes floats with a point or an exponent, others without."""
-    first = _first(value)
-    if dtype is None or isinstance(first, list):
+def _is_kind(value, dtype, surely=True):
+    """Whether an output is of this type, as far as its first value tells.
+
+    TF-Serving writes floats with a point or an exponent, others without. Other servers may write whole floats without
+    and NaN as null, and an output may have no values: those may be of the type, but not surely.
+    """
+    kind, expected = KINDS.get(type(_first(value))), dtype and np.dtype(dtype).kind.replace("u", "i")
+    if expected is None or kind == expected:
         return True
-    if dtype == "object" or isinstance(first, (str, dict)):
-        return dtype == "object" and isinstance(first, (str, dict))
-    kind = np.dtype(dtype).kind
-    if isinstance(first, bool) or kind == "b":
-        return isinstance(first, bool) and kind == "b"
-    return isinstance(first, int) or kind == "f"
+    return not surely and (kind is None or (kind, expected) == ("i", "f"))
+
+
+def _arrays(known, found):
+    """Dict of arrays of an answer. A single output comes without its name."""
+    if len(known) == 1:
+        found = {next(iter(known)): found}
+    elif not isinstance(found, dict):
+        raise TypeError("it is one output without a name")
+    types = {name: known[name][0] if name in known else None for name in found}
+    for name, dtype in types.items():
+        if not _is_kind(found[name], dtype, surely=False):
+            raise TypeError(f"'{name}' has {_first(found[name])!r}")
+    return {name: array(value, types[name]) for name, value in found.items()}
 
 
 def body(given, signature):

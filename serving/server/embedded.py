@@ -1,9 +1,7 @@
 """The embedded server: models, gRPC, REST, and an orderly end."""
 
 import logging
-import os
 import signal
-import stat
 import threading
 
 import grpc
@@ -36,7 +34,7 @@ class EmbeddedServer:
         self.options = options
         self.metrics = Metrics()
         self.port = self.rest_port = None
-        self._manager = self._grpc = self._rest = self._config = self._socket = None
+        self._manager = self._grpc = self._rest = self._config = None
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
 
@@ -93,7 +91,6 @@ class EmbeddedServer:
                 options.threads(),
                 credentials,
             )
-            self._socket = options.grpc_socket_path or None
             log.info("gRPC on port %s %s", self.port, options.grpc_socket_path)
         if options.rest_api_port is not None:
             from serving.server.rest import app
@@ -102,17 +99,21 @@ class EmbeddedServer:
             self.rest_port = self._rest.port
             log.info("REST on port %s", self.rest_port)
 
-    def wait(self, handle_signals=True):
-        """Blocks until `stop` is called, or SIGTERM or SIGINT comes, which stop in good order."""
+    def wait(self, handle_signals=True, loads=True):
+        """Blocks until `stop` is called, or SIGTERM or SIGINT comes, which stop in good order. As `stop` otherwise."""
         if handle_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self._stopping.set())
         while not self._stopping.wait(1):  # a wait without an end would not see signals on every platform
             pass
-        self.stop()
+        return self.stop(loads=loads)
 
-    def stop(self, grace=None):
-        """Takes no new requests, finishes those under way within `grace` seconds, and unloads the models."""
+    def stop(self, grace=None, loads=True):
+        """Takes no new requests, finishes those under way within `grace` seconds, and unloads the models.
+
+        With `loads=False` models that are being loaded are not waited for. Returns whether none are left; else the
+        process has to end by `os._exit`, since TensorFlow crashes if Python is taken down under it.
+        """
         grace = self.options.stop_grace_seconds if grace is None else grace
         self._stopping.set()
         with self._stop_lock:
@@ -121,12 +122,9 @@ class EmbeddedServer:
                 self._rest.stop(grace)
             if stopped is not None:
                 stopped.wait()
-            if self._manager is not None:
-                self._manager.stop()
+            done = self._manager is None or self._manager.stop(loads)
             self._grpc = self._rest = self._manager = None
-            if self._socket is not None:
-                _unlink_socket(self._socket)
-            self._socket = None
+            return done
 
     def _poll_config(self):
         """Serves what the config file says now.
@@ -139,6 +137,7 @@ class EmbeddedServer:
             try:
                 config = self.options.model_config()
                 if config != self._config:
+                    self._config = None  # one that fails may be in force already: to go back is a change
                     self._manager.reload(config)
                     self._config = config
                     log.info("The config in %s is in force", file)
@@ -161,11 +160,6 @@ def _set_threads(intra, inter):
             "tensorflow_intra_op_parallelism and tensorflow_inter_op_parallelism have to be set before TensorFlow "
             "first runs in this process; start the server in a process of its own."
         ) from error
-
-
-def _unlink_socket(path):
-    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
-        os.unlink(path)
 
 
 def _credentials(path):

@@ -3,7 +3,9 @@
 Predict has its own encoder (`tensors.predict_response`): generated code would copy a large output three times.
 """
 
+import errno
 import logging
+import socket
 from concurrent import futures
 from urllib.parse import quote
 
@@ -181,9 +183,18 @@ def start_grpc(services, port=None, socket_path=None, channel_arguments="", max_
         except RuntimeError as error:
             raise OSError(f"gRPC cannot listen on {address}: is another server there?") from error
     if socket_path:
+        _check_socket(socket_path)
         server.add_insecure_port(f"unix:{socket_path}")
     server.start()
     return server, port
+
+
+def _check_socket(path):
+    """gRPC would take the path away from a server that listens there."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)  # a server that has no time to accept is one all the same
+        if client.connect_ex(path) in (0, errno.EAGAIN):
+            raise OSError(f"gRPC cannot listen on unix:{path}: another server is there. Stop it, or give another path.")
 
 
 def _channel_arguments(text):

@@ -86,6 +86,7 @@ class Version:
         self.name, self.number, self.path = name, number, path
         self.state, self.error = START, None
         self.wanted = True
+        self.again = None  # the path to load from, if it is asked for again while it is on its way out
         self._loader, self._changed = loader, changed
         self._servable, self._users, self._closing = None, 0, False
         self._free = threading.Condition()
@@ -99,7 +100,7 @@ class Version:
 
     def unwant(self):
         """Nobody asks for this version any more: no further attempts to load it."""
-        self.wanted = False
+        self.wanted, self.again = False, None
         self._unwanted.set()
 
     def unload(self):

@@ -112,6 +112,8 @@ class Manager:
                 "supported"
             )
         with self._reloading:
+            if self._stopped.is_set():  # what it would load, nobody would unload
+                raise ServingError("UNAVAILABLE", "The server is being stopped.")
             models = {model.name: model for model in config.model_config_list.config}
             versions.validate(config.model_config_list)
             with self._lock:
@@ -127,8 +129,14 @@ class Manager:
                 self._poller.start()
             self._wait(new, timeout, first)
 
-    def stop(self):
-        """No more looks at the file system; unloads everything and waits for requests under way."""
+    def stop(self, loads=True):
+        """No more looks at the file system; unloads everything and waits for requests under way.
+
+        Args:
+            loads: also waits for versions that are being loaded, which cannot be interrupted.
+
+        Returns: whether nothing is left.
+        """
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()  # a reload that waits for its models holds the next lock
@@ -137,10 +145,14 @@ class Manager:
         if self._poller is not None:
             self._poller.join()
         self.poll()
+
+        def states():
+            return {version.state for found in self._versions.values() for version in found.values()}
+
+        left = {END} if loads else {START, LOADING, END}
         with self._changed:
-            self._changed.wait_for(
-                lambda: all(v.state == END for found in self._versions.values() for v in found.values())
-            )
+            self._changed.wait_for(lambda: states() <= left)
+            return states() <= {END}
 
     def poll(self):
         """One look at the file system."""
@@ -155,9 +167,12 @@ class Manager:
             except Exception:  # remote file systems fail in their own ways, and the next look may go better
                 log.exception("Could not list the versions of %s", name)
         with self._lock:
-            self._absent = {name for name in configs if not wanted.get(name)}
+            # Where a reload came between, its own look is the one that counts.
+            looked = {name for name in {*configs, *wanted} if self._configs.get(name) == configs.get(name)}
+            absent = {name for name in looked if not wanted.get(name)}
+            self._absent = (self._absent - looked | absent) & set(self._configs)
             for name, found in wanted.items():
-                if self._configs.get(name) == configs.get(name):  # else a reload came between
+                if name in looked:
                     self._aspire(name, found)
             self._changed.notify_all()
 
@@ -171,19 +186,31 @@ class Manager:
             old = known.get(number)
             failed = old is not None and old.state == END
             if old is None or (failed and (not old.wanted or self._retry_failed)):
-                known[number] = Version(name, number, found[number], self._loader, self._on_change)
-                known[number].start()
+                self._begin(name, number, found[number])
             elif not old.wanted and old.state == AVAILABLE:
                 old.wanted = True
+            elif not old.wanted:  # loading or unloading, which go on to their end
+                old.again = found[number]
         for number, version in known.items():
             if number not in found:
                 version.unwant()
         self._settle(name)
 
+    def _begin(self, name, number, path):
+        version = self._versions[name][number] = Version(name, number, path, self._loader, self._on_change)
+        version.start()
+
+    def _resume(self, version):
+        """Keeps a version that was asked for again while it was loading; one that has ended is loaded anew."""
+        if version.state == AVAILABLE and version.again == version.path:
+            version.wanted, version.again = True, None
+        elif version.state == END:
+            self._begin(version.name, version.number, version.again)
+
     def _settle(self, name):
         """Unloads what is not wanted once something wanted is available, or nothing is wanted at all."""
         known = self._versions[name]
-        wanted = [v for v in known.values() if v.wanted]
+        wanted = [v for v in known.values() if v.wanted or v.again]
         if not wanted or any(v.state == AVAILABLE for v in wanted):
             for version in known.values():
                 if not version.wanted and version.state == AVAILABLE:
@@ -195,6 +222,8 @@ class Manager:
     def _on_change(self, version):
         with self._changed:
             known = self._versions.get(version.name, {})
+            if version.again and known.get(version.number) is version:
+                self._resume(version)
             ready = {number: v for number, v in known.items() if v.state == AVAILABLE}
             self._available = {**self._available, version.name: ready}
             if version.state == AVAILABLE:
@@ -227,10 +256,10 @@ class Manager:
         def settled(name):
             if name not in self._configs or self._available.get(name):
                 return True
-            wanted = [v for v in self._versions.get(name, {}).values() if v.wanted]
+            wanted = [v for v in self._versions.get(name, {}).values() if v.wanted or v.again]
             if not wanted:  # at the start one may come yet; later, waiting would hold up all other reloads
                 return not first and name in self._absent
-            return not any(v.state in (START, LOADING, AVAILABLE) for v in wanted)
+            return not any(v.again or v.state in (START, LOADING, AVAILABLE) for v in wanted)
 
         with self._changed:
             done = self._changed.wait_for(

@@ -36,22 +36,28 @@ class Process:
         self.command += [f"--rest_api_port={ports[1]}", f"--model_config_file={self.folder / 'config'}", *flags]
 
     @contextlib.contextmanager
-    def running(self, *versions):
-        """The process, once these versions are available; it is killed at the end if it still runs."""
+    def started(self):
+        """The process; it is killed at the end if it still runs."""
         environment = {**os.environ, "PYTHONPATH": str(Path(serving.__file__).parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"}
         with open(self.folder / "log", "ab") as log:
             process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+    @contextlib.contextmanager
+    def running(self, *versions):
+        """As `started`, once these versions are available."""
+        with self.started() as process:
             for line in process.stdout:
                 if line == "Ready.\n":
                     break
             assert process.poll() is None, (self.folder / "log").read_text(errors="replace")
             until(lambda: set(versions) <= set(self.available()), 120)
             yield process
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
 
     def available(self):
         """Versions that are served."""

@@ -1,17 +1,22 @@
-"""A server that was killed and started again by the same command gives the same answers, bit for bit."""
+"""A server that was killed and started again by the same command gives the same answers, bit for bit.
+
+One that is told to stop does not wait for models that are being loaded.
+"""
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 
 import pytest
 import serving_export_subject as subject
-from serving_models import until
+from serving_models import add_version, until
 from serving_process_subject import ALL, Process
 
 from serving.client import Client, ClientError, Retry
 from serving.exporting import export_model
+from serving.server import servable, warmup
 
 pytestmark = pytest.mark.integration
 VERSIONS = (1, 2)
@@ -68,3 +73,42 @@ def test_killed_and_started_again(rng, tmp_path):
     for version in VERSIONS:  # JSON carries all the bits that gRPC does
         for signature in SIGNATURES:
             assert before["rest", version, signature] == before["grpc", version, signature]
+
+
+def add_endless(source, base, number):
+    """A version whose load begins with a pipe, which is returned, and ends with another that nobody writes to."""
+    folder = base / f"writing-{number}"
+    shutil.copytree(source, folder)
+    (folder / "assets.extra").mkdir()
+    for file in (servable.DESCRIPTION, warmup.FILE):
+        os.mkfifo(folder / file)
+    return folder.rename(base / str(number)) / servable.DESCRIPTION
+
+
+def is_read(pipe):
+    """Whether somebody waits for what is in it, which is nothing."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_the_first_model_is_loaded(saved_model, tmp_path, number):
+    pipe = add_endless(saved_model, tmp_path / "m", 1)
+    with Process(tmp_path, tmp_path / "m").started() as process:
+        until(lambda: is_read(pipe), 120)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+
+
+def test_told_to_stop_while_a_new_version_is_loaded(saved_model, tmp_path):
+    (tmp_path / "m").mkdir()
+    add_version(saved_model, tmp_path / "m", 1)
+    with Process(tmp_path, tmp_path / "m").running(1) as process:
+        pipe = add_endless(saved_model, tmp_path / "m", 2)
+        until(lambda: is_read(pipe), 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == "Stopped.\n"

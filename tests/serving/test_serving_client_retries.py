@@ -218,27 +218,62 @@ def test_json():
         loads(b"<html>")
 
 
+def knowing(*types):
+    """A transport that has the first of these types for its output `y`, and gets the others when it asks again."""
+    signatures = ({"s": {"inputs": {}, "outputs": {"y": {"dtype": each, "tensor_shape": {}}}}} for each in types)
+    answers = (json.dumps({"metadata": {"signature_def": {"signature_def": each}}}) for each in signatures)
+    transport = Rest("http://localhost", "m")
+    transport._exchange = lambda *_: next(answers)
+    transport._outputs("s", 1)
+    return transport
+
+
+def decode(transport, answer):
+    return transport.decode(f'{{"outputs": {answer}}}', "s", 1)["y"]
+
+
 @pytest.mark.parametrize(
     ("known", "answer", "fresh", "expected"),
     [
-        ("DT_INT32", "[1.5, 2.0]", "DT_FLOAT", [1.5, 2.0]),
-        ("DT_INT32", "[[], []]", "DT_FLOAT", [[], []]),
-        ("DT_BOOL", "[5]", "DT_INT64", [5]),
-        ("DT_FLOAT", '["a"]', "DT_STRING", [b"a"]),
-        ("DT_STRING", "[1.5]", "DT_FLOAT", [1.5]),
+        ("DT_INT32", "[1.5, 2.0]", "DT_FLOAT", np.float32([1.5, 2.0])),
+        ("DT_INT32", "[[], []]", "DT_FLOAT", np.zeros((2, 0), np.float32)),
+        ("DT_INT32", "[1, 1099511627776]", "DT_INT64", np.array([1, 2**40])),
+        ("DT_UINT8", "[3, -3]", "DT_INT32", np.int32([3, -3])),
+        ("DT_BOOL", "[5]", "DT_INT64", np.array([5])),
+        ("DT_FLOAT", "[16777217]", "DT_INT64", np.array([2**24 + 1])),  # no float32 is that number
+        ("DT_FLOAT", '["a"]', "DT_STRING", np.array([b"a"], object)),
+        ("DT_STRING", "[1.5]", "DT_FLOAT", np.float32([1.5])),
     ],
 )
 def test_a_new_version_with_other_types(known, answer, fresh, expected):
-    def metadata(*names):
-        for name in names:
-            tensor = {"dtype": name, "tensor_shape": {"dim": [{"size": "-1"}]}}
-            signatures = {"s": {"inputs": {}, "outputs": {"y": tensor}}}
-            yield json.dumps({"metadata": {"signature_def": {"signature_def": signatures}}})
+    found = decode(knowing(known, fresh), answer)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
 
-    transport, answers = Rest("http://localhost", "m"), metadata(known, fresh)
-    transport._exchange = lambda *_: next(answers)
-    transport._outputs("s", 1)
-    assert transport.decode(f'{{"outputs": {answer}}}', "s", 1)["y"].tolist() == expected
+
+@pytest.mark.parametrize(
+    ("known", "answer", "expected"),
+    [("DT_FLOAT", "[1, 2.5]", [1.0, 2.5]), ("DT_DOUBLE", "[null, 0]", [np.nan, 0.0]), ("DT_STRING", "[]", [])],
+)
+def test_values_that_do_not_tell_their_type(known, answer, expected):
+    """Not every server writes whole floats as TF-Serving does; the metadata decide."""
+    np.testing.assert_array_equal(decode(knowing(known, known), answer), expected)
+
+
+@pytest.mark.parametrize(
+    ("known", "answer", "said"),
+    [
+        ("DT_INT32", "[1099511627776]", "(y: int32): Python integer 1099511627776 out of bounds for int32."),
+        ("DT_INT32", "[1.5]", "(y: int32): 'y' has 1.5."),
+        ("DT_BOOL", "[2]", "(y: bool): 'y' has 2."),
+        ("DT_FLOAT", "[[1.0], 2.0]", "inhomogeneous"),
+        ("DT_STRING", '["a", 1]', "'int' object has no attribute 'encode'"),
+    ],
+)
+def test_an_answer_that_is_not_of_the_type_of_the_metadata(known, answer, said):
+    with pytest.raises(Failure) as caught:
+        decode(knowing(known, known), answer)
+    assert caught.value.code == "INTERNAL" and said in caught.value.message and "'s'" in caught.value.message
 
 
 def test_addresses():

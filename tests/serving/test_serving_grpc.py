@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_models import ROW, add_version, config, example, until
+from serving_models import ROW, add_version, break_version, config, example, until
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -30,6 +31,8 @@ from tensorflow_serving.apis import (
 from serving.server import protos, sessions
 from serving.server.embedded import EmbeddedServer
 from serving.server.errors import ServingError
+from serving.server.handlers import Target
+from serving.server.manager import Manager
 from serving.server.options import Options
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
@@ -278,6 +281,32 @@ def test_a_config_that_is_refused_is_tried_again(serve, base_path, other_model, 
         until(lambda: told("is in force"))
 
 
+def test_a_config_that_fails_is_taken_back(serve, base_path, tmp_path, monkeypatch):
+    """Its models that fail are in force all the same, so the config before it is a change."""
+    file, broken = tmp_path / "models.config", tmp_path / "broken"
+    broken.mkdir()
+    break_version(broken, 1)
+    file.write_text(str(config(m=base_path)))
+    reload, failed = Manager.reload, []
+
+    def reload_and_write(manager, new, *arguments, **keywords):
+        try:
+            reload(manager, new, *arguments, **keywords)
+        except ServingError as error:
+            failed.append(error)
+            file.write_text(str(config(m=base_path)))  # before the next look
+            raise
+
+    monkeypatch.setattr(Manager, "reload", reload_and_write)
+    server, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
+    (tmp_path / "next").write_text(str(config(n=broken)))
+    os.replace(tmp_path / "next", file)
+    until(lambda: failed)
+    until(lambda: server._manager.names() == ["m"])
+    until(lambda: client.status() == {1: "AVAILABLE"})
+    assert client.predict({"x": ROW}).model_spec.version.value == 1
+
+
 def test_a_config_that_tensorflow_cannot_look_at(serve, base_path, tmp_path, caplog):
     file = tmp_path / "models.config"
     file.write_text(str(config(m=base_path)))
@@ -420,6 +449,35 @@ def test_stop_leaves_sockets_of_others(serve, base_path, tmp_path):
     with pytest.raises((RuntimeError, OSError)):
         serve(model_base_path=str(base_path), grpc_socket_path=str(file))
     assert file.read_text() == "kept"
+
+
+def test_stop_leaves_the_socket_of_its_successor(serve, base_path, tmp_path):
+    """A server that finishes its requests has given up its path, and the next may listen there."""
+    path = tmp_path / "socket"
+    first, _ = serve(model_base_path=str(base_path), grpc_socket_path=str(path))
+    stopping = threading.Thread(target=first.stop)
+    with first._manager.use(Target("m")):  # a request that keeps the model
+        stopping.start()
+        until(lambda: not path.exists())
+        serve(model_base_path=str(base_path), grpc_socket_path=str(path))
+    stopping.join(60)
+    assert not stopping.is_alive()
+    client = Client(f"unix:{path}")
+    assert client.predict({"x": ROW}).model_spec.version.value == 1
+    client.channel.close()
+
+
+def test_a_socket_in_use_is_an_error_and_one_left_behind_is_not(serve, base_path, tmp_path):
+    path = tmp_path / "socket"
+    serve(model_base_path=str(base_path), grpc_socket_path=str(path))
+    with pytest.raises(OSError, match=f"unix:{path}: another server is there"):
+        serve(model_base_path=str(base_path), grpc_socket_path=str(path))
+    client = Client(f"unix:{path}")
+    assert client.predict({"x": ROW}).model_spec.version.value == 1
+    client.channel.close()
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(tmp_path / "left"))
+    serve(model_base_path=str(base_path), grpc_socket_path=str(tmp_path / "left"))
 
 
 def test_a_taken_port_is_an_error(serve, base_path):

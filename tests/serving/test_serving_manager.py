@@ -273,6 +273,101 @@ def test_a_new_model_whose_version_vanishes_holds_up_nothing(start, base_path, s
     manager.reload(config(m=base_path))
 
 
+def test_a_model_that_is_put_back_while_it_is_unloaded(start, base_path, other_model, tmp_path):
+    """Without a poller nobody else looks again."""
+    other = tmp_path / "other"
+    other.mkdir()
+    add_version(other_model, other, 1)
+    manager = start(config(m=base_path, n=other), poll_seconds=0)
+    reload = threading.Thread(target=manager.reload, args=(config(m=base_path, n=other), 30), daemon=True)
+    with manager.use(Target("n")):
+        manager.reload(config(m=base_path))
+        assert states(manager, "n") == {1: "UNLOADING"}
+        reload.start()
+        until(lambda: "n" in manager.names())
+        assert states(manager, "n") == {1: "UNLOADING"}
+    reload.join(30)
+    assert not reload.is_alive() and states(manager, "n") == {1: "AVAILABLE"}
+    assert predict(manager, "n") == (5.0, 1)
+
+
+@pytest.fixture
+def slow_load(monkeypatch):
+    """Loads of versions under a folder named "slow" wait for `finish`; `paths` are those that have begun."""
+    load, paths, finish = Loader.load, [], threading.Event()
+
+    def wait_and_load(self, path):
+        paths.append(path)
+        assert "slow" not in path or finish.wait(60)
+        return load(self, path)
+
+    monkeypatch.setattr(Loader, "load", wait_and_load)
+    yield paths, finish
+    finish.set()
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same path", "other path"])
+def test_a_model_that_is_put_back_while_it_is_loaded(
+    start, base_path, saved_model, other_model, tmp_path, slow_load, monkeypatch, same
+):
+    paths, finish = slow_load
+    slow, other = tmp_path / "slow", tmp_path / "other"
+    for folder, model in ((slow, saved_model), (other, other_model)):
+        folder.mkdir()
+        add_version(model, folder, 1)
+    manager = start(config(m=base_path), poll_seconds=0, loader={"threads": 2})
+    refused("UNKNOWN", manager.reload, config(m=base_path, n=slow), 0.01)
+    until(lambda: str(slow / "1") in paths)
+    manager.reload(config(m=base_path))
+    has_looked, wait = threading.Event(), manager._wait
+    monkeypatch.setattr(manager, "_wait", lambda *arguments: (has_looked.set(), wait(*arguments)))
+    back = config(m=base_path, n=slow if same else other)
+    reload = threading.Thread(target=manager.reload, args=(back, 30), daemon=True)
+    reload.start()
+    assert has_looked.wait(30)
+    finish.set()
+    reload.join(30)
+    assert not reload.is_alive() and states(manager, "n") == {1: "AVAILABLE"}
+    assert predict(manager, "n") == (2.0 if same else 5.0, 1)
+    assert paths.count(str(slow / "1")) == 1
+
+
+def test_the_old_version_serves_until_one_that_is_put_back_is_loaded(start, base_path, other_model):
+    add_version(other_model, base_path, 2)
+    manager = start(policy(base_path, specific=[1]), poll_seconds=0)
+    with manager.use(Target("m")):
+        manager.reload(policy(base_path, specific=[2]))
+        until(lambda: states(manager) == {1: "UNLOADING", 2: "AVAILABLE"})
+        manager.reload(policy(base_path, specific=[1]))
+        assert states(manager) == {1: "UNLOADING", 2: "AVAILABLE"} and predict(manager, "m") == (5.0, 2)
+    until(lambda: states(manager) == {1: "AVAILABLE", 2: "END"})
+
+
+def test_a_look_that_began_before_a_reload_does_not_undo_its_own(start, base_path, tmp_path, monkeypatch):
+    """A reload would wait for ever for a model that is not there."""
+    manager = start(config(m=base_path), poll_seconds=0)
+    find, in_look, go_on = versions.find, threading.Event(), threading.Event()
+
+    def slow_find(*arguments):
+        found = find(*arguments)
+        if threading.current_thread() is look:
+            in_look.set()
+            assert go_on.wait(60)
+        return found
+
+    (tmp_path / "empty").mkdir()
+    look = threading.Thread(target=manager.poll)
+    monkeypatch.setattr(versions, "find", slow_find)
+    monkeypatch.setattr(manager, "_require", lambda models: None)  # it was there a moment ago
+    look.start()
+    assert in_look.wait(60)
+    monkeypatch.setattr(manager, "_wait", lambda *_: None)
+    manager.reload(config(m=base_path, n=tmp_path / "empty"))
+    go_on.set()
+    look.join()
+    assert manager._absent == {"n"}
+
+
 def test_a_base_path_that_is_a_file(start, base_path, tmp_path):
     manager = start(config(m=base_path))
     (tmp_path / "file").write_text("")
@@ -303,3 +398,16 @@ def test_stop_waits_for_requests(base_path):
         assert servable.run("", {"x": ROW})["y"][0, 0] == 2.0
     stopping.join(30)
     assert states(manager) == {1: "END"}
+
+
+def test_a_server_that_is_being_stopped_takes_no_new_config(base_path):
+    manager = serving_models.manager()
+    manager.start(config(m=base_path), timeout=30)
+    stopping = threading.Thread(target=manager.stop, daemon=True)
+    with manager.use(Target("m")):
+        stopping.start()
+        until(lambda: states(manager) == {1: "UNLOADING"})
+        message = refused("UNAVAILABLE", manager.reload, config(m=base_path, n=base_path), 5)
+        assert message == "The server is being stopped."
+    stopping.join(30)
+    assert not stopping.is_alive() and manager.names() == []

@@ -6,8 +6,11 @@ import json
 import socket
 import threading
 import time
+import types
 
 import pytest
+from serving_memory import in_use, needs_counters
+from serving_models import until
 from serving_rest_subject import Client, save, serve
 
 from serving.server import sessions
@@ -49,21 +52,14 @@ def read_all(raw):
     return data
 
 
-def eventually(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_request_that_takes_too_long(folder):
     with serve(folder, timeout=0.3, threads=2) as server:
         client = Client(server.port)
         status, answer = client.post(SLOW % 1)
         assert (status, answer) == (504, {"error": "Timed out waiting for notification"})
         assert server.requests_in_work == 1  # TensorFlow cannot be interrupted: its place stays taken
-        eventually(lambda: server.requests_in_work == 0)
-        eventually(lambda: serves(server))
+        until(lambda: server.requests_in_work == 0)
+        until(lambda: serves(server))
         client.close()
 
 
@@ -72,7 +68,7 @@ def test_over_capacity_and_after(folder):
         waiting = [dial(server), dial(server)]
         for raw in waiting:
             raw.sendall(request(SLOW % 0.5))
-        eventually(lambda: server.requests_in_work == 2)
+        until(lambda: server.requests_in_work == 2)
         client = Client(server.port)
         status, headers, answer = client("POST", "/v1/models/m:predict", {"inputs": [0]})
         assert status == 429 and headers["retry-after"] == "1" and "2 requests are in work" in answer["error"]
@@ -80,7 +76,7 @@ def test_over_capacity_and_after(folder):
         for raw in waiting:
             assert raw.recv(1000).startswith(b"HTTP/1.1 200 ")
             raw.close()
-        eventually(lambda: server.requests_in_work == 0)
+        until(lambda: server.requests_in_work == 0)
         assert client.post({"inputs": [0]}) == (200, {"outputs": [1.0]})
         client.close()
 
@@ -117,19 +113,19 @@ def test_a_hundred_megabytes(folder):
         while not done.is_set():
             assert serves(server)
         assert answers == [413]
-        eventually(lambda: server.bytes_uploaded == 0)
+        until(lambda: server.bytes_uploaded == 0)
 
 
 def test_uploads_share_a_budget(folder):
     with serve(folder, max_upload_bytes=1 << 20) as server:
         slow = dial(server)
         slow.sendall(HEAD % 2_000_000 + b" " * 900_000)
-        eventually(lambda: server.bytes_uploaded > 800_000)
+        until(lambda: server.bytes_uploaded > 800_000)
         client = Client(server.port)
         assert client.post(b" " * 500_000)[0] == 429
         assert serves(server)
         slow.close()
-        eventually(lambda: server.bytes_uploaded == 0)
+        until(lambda: server.bytes_uploaded == 0)
         assert client.post(b" " * 500_000)[0] == 400
         client.close()
 
@@ -142,7 +138,7 @@ def test_compressed_uploads_count_with_their_full_size(folder):
         status, answer = client.post(gzip.compress(b" " * (4 << 20)), **headers)
         assert (status, answer) == (413, {"error": f"Request body is larger than {3 << 20} bytes after decompression."})
         assert client.post(gzip.compress(b'{"inputs": [0]}'), **headers) == (200, {"outputs": [1.0]})
-        eventually(lambda: server.bytes_uploaded == 0)
+        until(lambda: server.bytes_uploaded == 0)
         client.close()
 
 
@@ -159,9 +155,9 @@ def test_answers_that_are_being_sent_share_a_budget(folder):
         assert status == 429 and headers["retry-after"] == "1" and "answers are being sent" in answer["error"]
         assert serves(server)
         raw.close()
-        eventually(lambda: server.bytes_sending == 0)
+        until(lambda: server.bytes_sending == 0)
         assert client.post(MAPS % 300)[0] == 200
-        eventually(lambda: server.bytes_sending == 0)
+        until(lambda: server.bytes_sending == 0)
         client.close()
 
 
@@ -179,7 +175,7 @@ def test_probes_are_answered_while_large_answers_are_written(folder, monkeypatch
         readers = [dial(server) for _ in range(asgi.WRITERS)]
         for raw in readers:
             raw.sendall(request(b'{"inputs": [0]}'))
-        eventually(lambda: len(writing) == asgi.WRITERS)
+        until(lambda: len(writing) == asgi.WRITERS)
         client = Client(server.port)
         try:
             assert client("GET", "/v1/models/m")[0] == 200
@@ -200,7 +196,7 @@ def test_slow_uploads_and_slow_headers(folder, monkeypatch):
         assert read_all(silent) == b""
         assert read_all(headers) == b""
         assert read_all(body).startswith(b"HTTP/1.1 408 ")
-        eventually(lambda: server.bytes_uploaded == 0)
+        until(lambda: server.bytes_uploaded == 0)
         assert serves(server)
 
 
@@ -224,7 +220,7 @@ def test_a_client_that_does_not_read(folder, monkeypatch):
         raw.sendall(request(b'{"signature_name": "maps", "inputs": [2000]}'))
         assert raw.recv(15) == b"HTTP/1.1 200 OK"
         assert serves(server)
-        eventually(lambda: server.connections == 0)
+        until(lambda: server.connections == 0)
         raw.close()
 
 
@@ -233,7 +229,7 @@ def test_clients_that_vanish(folder):
     with serve(folder, threads=1) as server:
         first = dial(server)
         first.sendall(request(SLOW % 1))
-        eventually(lambda: server.requests_in_work == 1)
+        until(lambda: server.requests_in_work == 1)
         for part in (b"", HEAD % 50, HEAD % 50 + b"{", request(SLOW % 60), request(b'{"inputs": [1]}')):
             raw = dial(server)
             raw.sendall(part)
@@ -241,10 +237,12 @@ def test_clients_that_vanish(folder):
         assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
         first.close()
         assert serves(server)
-        eventually(lambda: server.requests_in_work == server.bytes_uploaded == server.connections == 0)
+        until(lambda: server.requests_in_work == server.bytes_uploaded == server.connections == 0)
 
 
-def test_requests_that_nobody_waits_for_leave_the_queue_of_batches(folder, monkeypatch):
+@pytest.fixture
+def held(monkeypatch):
+    """Models wait for `finish` before they run; `ran` has the first numbers they were given."""
     make, ran, finish = sessions.function, [], threading.Event()
 
     def function(*arguments):
@@ -252,27 +250,93 @@ def test_requests_that_nobody_waits_for_leave_the_queue_of_batches(folder, monke
 
         def counted(arrays):
             ran.append(float(arrays[0][0]))
-            assert finish.wait(30)
+            assert finish.wait(60)
             return run(arrays)
 
         return counted
 
     monkeypatch.setattr(sessions, "function", function)
+    yield ran, finish
+    finish.set()
+
+
+def test_requests_that_nobody_waits_for_leave_the_queue_of_batches(folder, held):
+    ran, finish = held
     loader = Loader(Parameters(max_batch_size=1, max_enqueued_batches=10, num_batch_threads=1))
     with serve(folder, loader, timeout=1.0) as server:
         first, gone = dial(server), dial(server)
         first.sendall(request(b'{"inputs": [1]}'))
-        eventually(lambda: ran == [1])
+        until(lambda: ran == [1])
         gone.sendall(request(b'{"inputs": [2]}'))
-        eventually(lambda: server.requests_in_work == 2)
+        until(lambda: server.requests_in_work == 2)
         gone.close()
         client = Client(server.port)
         assert client.post({"inputs": [3]})[0] == 504
         finish.set()
-        eventually(lambda: server.requests_in_work == 0)
+        until(lambda: server.requests_in_work == 0)
         assert client.post({"inputs": [4]}) == (200, {"outputs": [3.0]})
         assert ran == [1, 4]
         first.close()
+        client.close()
+
+
+def test_whether_a_request_is_late_is_for_the_event_loop_to_say(folder, monkeypatch):
+    """With a clock of its own a batch could be late for a request that is not, whose client would try again."""
+
+    def clock():
+        return time.monotonic() + 1000 * (threading.current_thread().name == "batches")
+
+    monkeypatch.setattr(asgi, "time", types.SimpleNamespace(monotonic=clock))
+    with serve(folder, Loader(Parameters(num_batch_threads=1))) as server:
+        assert serves(server)
+
+
+def test_a_late_request_counts_until_its_worker_is_done(folder, held):
+    ran, finish = held
+    with serve(folder, timeout=1.5, threads=1, max_upload_bytes=1 << 20) as server:
+        client = Client(server.port)
+        assert client.post(b'{"inputs": [1]}' + b" " * 900_000)[0] == 504
+        assert ran == [1] and server.requests_in_work == 1 and server.bytes_uploaded == 900_015
+        assert client.post(b" " * 500_000)[0] == 429
+        finish.set()
+        until(lambda: server.requests_in_work == server.bytes_uploaded == 0)
+        assert client.post(b" " * 500_000)[0] == 400
+        client.close()
+
+
+@needs_counters
+def test_a_late_request_that_was_not_begun_is_not_kept(folder, held):
+    """Its turn in the queue of the workers comes when they have done all that was before it."""
+    ran, finish = held
+    body = b'{"inputs": [2]}' + b" " * (32 << 20)
+    with serve(folder, timeout=1.5, threads=1) as server:
+        first, client = dial(server), Client(server.port)
+        first.sendall(request(b'{"inputs": [1]}'))
+        until(lambda: ran == [1])
+        before = in_use()[0]
+        assert client.post(body)[0] == 504
+        until(lambda: server.bytes_uploaded < 100)
+        until(lambda: in_use()[0] < before + (16 << 20))
+        assert server.requests_in_work == 1
+        finish.set()
+        until(lambda: server.requests_in_work == 0)
+        assert ran == [1]
+        first.close()
+        client.close()
+
+
+def test_what_has_no_place_is_not_decompressed(folder, held, monkeypatch):
+    ran, finish = held
+    monkeypatch.setattr(asgi.api, "unzip", lambda *_: pytest.fail("decompressed"))
+    with serve(folder, max_in_work=1) as server:
+        raw, client = dial(server), Client(server.port)
+        raw.sendall(request(b'{"inputs": [1]}'))
+        until(lambda: ran == [1])
+        status, answer = client.post(gzip.compress(b"{}"), **{"Content-Encoding": "gzip"})
+        assert status == 429 and "1 requests are in work" in answer["error"]
+        finish.set()
+        until(lambda: server.requests_in_work == server.bytes_uploaded == 0)
+        raw.close()
         client.close()
 
 
@@ -307,7 +371,7 @@ def test_stopping_finishes_what_is_in_work(folder):
     with serve(folder) as server:
         raw = dial(server)
         raw.sendall(request(SLOW % 0.5))
-        eventually(lambda: server.requests_in_work == 1)
+        until(lambda: server.requests_in_work == 1)
         server.stop(30)
         assert raw.recv(1000).startswith(b"HTTP/1.1 200 ")
         with pytest.raises(OSError):

@@ -128,9 +128,11 @@ def test_malformed_requests(count, tmp_path, caplog):
                     send_raw(server.port, chance)
 
         ask(count // 4)  # threads, kernels and caches are there after it
+        measured = count - count // 4
         with growth() as grown:
-            ask(count - count // 4)
-        assert grown.bytes < 4 << 20 and grown.blocks < 3000  # of 10,000: 0.4 KiB and 0.3 blocks each
+            ask(measured)
+        # The constants are for what else goes on in the process; a request that was kept would be more than the rest.
+        assert grown.bytes < (128 << 10) + 64 * measured and grown.blocks < 250 + 0.1 * measured
         assert {200, 400, 404} <= seen
         assert client.post({"inputs": [0]}) == (200, {"outputs": [1.0]})
         client.close()

@@ -54,8 +54,8 @@ class App:
         self.workers = ThreadPoolExecutor(settings.threads, thread_name_prefix="rest")
         self.helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="rest-helper")
         self.writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="rest-writer")
+        self.lock = threading.Lock()  # of the next two, which worker threads change
         self.in_work = 0
-        self.lock = threading.Lock()  # of `in_work`, which worker threads change
         self.uploaded = 0  # bytes of bodies that are in memory
         self.sending = 0  # bytes of arrays of answers that are being sent
         self.is_stopping = False
@@ -93,18 +93,17 @@ class App:
         body = await self._read(scope, receive)
         if not isinstance(body, bytes):
             return body
-        charged = len(body)
-        self.uploaded += charged
+        request = _Request(method, path, body, scope["connection"])
+        self._count(uploaded=len(body))
+        del body
         try:
+            refusal = None
             if b"gzip" in _header(scope, b"content-encoding"):
-                body = await self._unzip(body)
-                if not isinstance(body, bytes):
-                    return body
-                self.uploaded += len(body) - charged
-                charged = len(body)
-            return self._afford(await self._work(method, path, body, scope))
+                refusal = self._refuse(method) or await self._unzip(request)
+            return refusal or self._afford(await self._work(request))
         finally:
-            self.uploaded -= charged
+            if not request.is_submitted:
+                self._count(uploaded=-len(request.body))
 
     async def _read(self, scope, receive):
         """The body; a `Response` if it is refused; None if the client has gone or was too slow."""
@@ -128,20 +127,25 @@ class App:
                 if refusal is None:
                     chunks.append(chunk)
                     kept += len(chunk)
-                    self.uploaded += len(chunk)
+                    self._count(uploaded=len(chunk))
                 # The rest of a refused body is read, within reason: a client that is still writing would not see why.
                 if not message["more_body"] or length > 4 * limit:
                     return b"".join(chunks) if refusal is None else refusal
         finally:
-            self.uploaded -= kept
+            self._count(uploaded=-kept)
 
-    async def _unzip(self, body):
-        """What is in a body; a `Response` if it is refused."""
+    async def _unzip(self, request):
+        """Puts what is in a body into its place; a `Response` if it is refused."""
         limit = self.settings.max_body_bytes
-        found = await _in(self.writers, api.unzip, body, limit)
+        found = await _in(self.writers, api.unzip, request.body, limit)
         if found is None:
             return error_response(413, f"Request body is larger than {limit} bytes after decompression.")
-        return _too_many() if self.uploaded - len(body) + len(found) > self.settings.max_upload_bytes else found
+        more = len(found) - len(request.body)
+        if self.uploaded + more > self.settings.max_upload_bytes:
+            return _too_many()
+        self._count(uploaded=more)
+        request.body = found
+        return None
 
     def _too_large(self):
         return error_response(413, f"Request body is larger than {self.settings.max_body_bytes} bytes.", CLOSE)
@@ -153,35 +157,50 @@ class App:
         finally:
             timer.cancel()
 
-    async def _work(self, method, path, body, scope):
+    def _refuse(self, method):
+        """A `Response` if there is no place for a request, else None."""
         if self.is_stopping:
             return error_response(503, "The server is being stopped.", CLOSE)
-        if method == "GET":
-            return await _in(self.helpers, self._answer, method, path, body, scope)
-        if self.in_work >= self.settings.max_in_work:
+        if method != "GET" and self.in_work >= self.settings.max_in_work:
             problem = f"{self.settings.max_in_work} requests are in work, as many as there may be."
             return error_response(429, problem, LATER)
-        self._count(1)
-        deadline = None if self.settings.timeout is None else time.monotonic() + self.settings.timeout
-        job = self.workers.submit(self._answer, method, path, body, scope, deadline)
-        job.add_done_callback(lambda _: self._count(-1))
+        return None
+
+    async def _work(self, request):
+        refusal = self._refuse(request.method)
+        if refusal is not None:
+            return refusal
+        if request.method == "GET":
+            return await _in(self.helpers, self._answer, request)
+        job = self._submit(request)
         future = asyncio.wrap_future(job)
         await asyncio.wait([future], timeout=self.settings.timeout)
         if future.done():
             return future.result()
-        job.cancel()  # if it has not begun; else the thread goes on, and its place stays taken until it is done
+        request.is_given_up = True
+        if job.cancel():  # else a thread has begun; it goes on, and its place stays taken until it is done
+            request.body = None  # the queue of the threads keeps what was cancelled until its turn
         return error_response(504, "Timed out waiting for notification")
 
-    def _count(self, change):
-        with self.lock:
-            self.in_work += change
+    def _submit(self, request):
+        """The job of a worker, which has the body in memory until it is done, whether or not anybody waits for it."""
+        size = len(request.body)
+        job = self.workers.submit(self._answer, request)
+        request.is_submitted = True
+        self._count(1)
+        job.add_done_callback(lambda _: self._count(-1, -size))
+        return job
 
-    def _answer(self, method, path, body, scope, deadline=None):
-        connection = scope["connection"]
-        if connection.gone:
+    def _count(self, in_work=0, uploaded=0):
+        with self.lock:
+            self.in_work += in_work
+            self.uploaded += uploaded
+
+    def _answer(self, request):
+        if not request.is_waiting():
             return None
-        with waiting.asked(lambda: not connection.gone and (deadline is None or time.monotonic() < deadline)):
-            return api.answer(self.handlers, self.metrics, method, path, body)
+        with waiting.asked(request.is_waiting):
+            return api.answer(self.handlers, self.metrics, request.method, request.path, request.body)
 
     def _afford(self, response):
         """The response, unless too much is being sent. One is sent however large it is."""
@@ -216,6 +235,20 @@ class App:
             body = await _in(self.writers, next, more, None)
             if body is None:
                 body, more = b"", None
+
+
+class _Request:
+    """What a worker is given, and whether anybody waits for its answer.
+
+    That it took too long is said by the event loop, which answers then: no other thread has a clock of its own.
+    """
+
+    def __init__(self, method, path, body, connection):
+        self.method, self.path, self.body, self.connection = method, path, body, connection
+        self.is_submitted = self.is_given_up = False
+
+    def is_waiting(self):
+        return not (self.is_given_up or self.connection.gone)
 
 
 async def _in(executor, function, *arguments):
