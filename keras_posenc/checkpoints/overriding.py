@@ -82,7 +82,7 @@ def keep_weights(old, new):
         before = kept.get(place)
         same = before is not None and meaning.get(id(before)) == meaning.get(id(weight))
         if same and before.shape == weight.shape:
-            weight.assign(kept[place].value)
+            weight.assign(before.value)
         else:
             fresh.append(weight)
     return fresh

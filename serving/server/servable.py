@@ -116,7 +116,7 @@ class Servable:
         if self._session is not None:
             self._session.close()
         self._session = None
-        give_back_memory()
+        _give_back_memory()
 
     def _load(self):
         """TF-Serving has tensorflow_text's operations built in; here they are registered when a model needs them."""
@@ -166,7 +166,7 @@ def _is_function(signature):
     return bool(signature.outputs) and all(":" in info.name for info in infos)
 
 
-def give_back_memory():
+def _give_back_memory():
     """To the system: what Python and the C library keep without using it."""
     gc.collect()  # loaded models are full of cycles
     # The C library keeps what was freed, up to several versions of a model. GNU's gives it back if asked.
