@@ -1,4 +1,4 @@
-"""Fixtures of the server's tests: SavedModels, written once."""
+"""Fixtures of the server's tests: SavedModels, written once, and servers."""
 
 import pytest
 import serving_models
@@ -29,3 +29,23 @@ def base_path(saved_model, tmp_path):
     base.mkdir()
     serving_models.add_version(saved_model, base, 1)
     return base
+
+
+@pytest.fixture
+def serve(request):
+    """Starts servers on free ports, with a client for each."""
+    from serving_grpc_client import Client
+
+    from serving.server.embedded import EmbeddedServer
+    from serving.server.options import Options
+
+    def serve(**options):
+        given = {"port": 0, "model_name": "m", "file_system_poll_wait_seconds": 0.05, "max_num_load_retries": 0}
+        server = EmbeddedServer(Options(**{**given, "load_timeout_seconds": 60, "stop_grace_seconds": 10, **options}))
+        server.start()
+        request.addfinalizer(server.stop)
+        client = Client(f"localhost:{server.port}")
+        request.addfinalizer(client.channel.close)
+        return server, client
+
+    return serve

@@ -1,81 +1,28 @@
 """The embedded server over real sockets, with the stubs that clients of TF-Serving use."""
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_models import ROW, add_version, break_version, config, example, until
+from serving_grpc_client import Client, refused
+from serving_models import ROW, add_version, config, example, until
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
-    get_model_status_pb2,
     inference_pb2,
-    model_management_pb2,
-    model_service_pb2_grpc,
     predict_pb2,
     prediction_log_pb2,
-    prediction_service_pb2_grpc,
     regression_pb2,
 )
 
-from serving.server import protos, sessions
+from serving.server import sessions
 from serving.server.embedded import EmbeddedServer
 from serving.server.errors import ServingError
-from serving.server.handlers import Target
-from serving.server.manager import Manager
 from serving.server.options import Options
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
-
-
-class Client:
-    def __init__(self, address):
-        self.channel = grpc.insecure_channel(address)
-        self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
-        self.model = model_service_pb2_grpc.ModelServiceStub(self.channel)
-
-    def predict(self, inputs, name="m", signature="", version=None, label=None, outputs=()):
-        request = predict_pb2.PredictRequest(output_filter=outputs)
-        request.model_spec.name, request.model_spec.signature_name = name, signature
-        if version is not None:
-            request.model_spec.version.value = version
-        if label is not None:
-            request.model_spec.version_label = label
-        for key, value in inputs.items():
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        return self.prediction.Predict(request, timeout=60)
-
-    def status(self, name="m"):
-        request = get_model_status_pb2.GetModelStatusRequest()
-        request.model_spec.name = name
-        found = self.model.GetModelStatus(request, timeout=60).model_version_status
-        return {s.version: get_model_status_pb2.ModelVersionStatus.State.Name(s.state) for s in found}
-
-
-@pytest.fixture
-def serve(request):
-    """Starts servers on free ports, with a client for each."""
-
-    def serve(**options):
-        given = {"port": 0, "model_name": "m", "file_system_poll_wait_seconds": 0.05, "max_num_load_retries": 0}
-        server = EmbeddedServer(Options(**{**given, "load_timeout_seconds": 60, "stop_grace_seconds": 10, **options}))
-        server.start()
-        request.addfinalizer(server.stop)
-        client = Client(f"localhost:{server.port}")
-        request.addfinalizer(client.channel.close)
-        return server, client
-
-    return serve
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +35,6 @@ def client(saved_model, tf1_model, tmp_path_factory):
     (base / "models.config").write_text(str(config(m=base / "m", old=base / "old")))
     with EmbeddedServer(Options(port=0, model_config_file=str(base / "models.config"))) as server:
         yield Client(f"localhost:{server.port}")
-
-
-def refused(code, call, *arguments, **keywords):
-    with pytest.raises(grpc.RpcError) as caught:
-        call(*arguments, **keywords)
-    assert caught.value.code() == getattr(grpc.StatusCode, code), caught.value
-    return caught.value.details()
 
 
 def test_predict(client):
@@ -193,137 +133,6 @@ def test_multi_inference(client):
     refused("INVALID_ARGUMENT", call, request())
 
 
-def test_hot_reload_while_clients_call(serve, base_path, other_model):
-    _, client = serve(model_base_path=str(base_path))
-    seen, failures, done = [], [], threading.Event()
-
-    def call():
-        while not done.is_set():
-            try:
-                response = client.predict({"x": ROW})
-                seen.append((response.model_spec.version.value, response.outputs["y"].float_val[0]))
-            except grpc.RpcError as error:
-                failures.append(error)
-
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(seen) > 20)
-    add_version(other_model, base_path, 2)
-    until(lambda: client.status() == {1: "END", 2: "AVAILABLE"})
-    count = len(seen)
-    until(lambda: len(seen) > count + 10)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert not failures and set(seen) == {(1, 2.0), (2, 5.0)}
-
-
-def test_reload_config(serve, base_path, tmp_path):
-    _, client = serve(model_base_path=str(base_path))
-    request = model_management_pb2.ReloadConfigRequest(config=config(n=base_path))
-    assert client.model.HandleReloadConfigRequest(request).status.error_code == 0
-    assert client.predict({"x": ROW}, "n").model_spec.name == "n"
-    refused("NOT_FOUND", client.predict, {"x": ROW}, "m")
-    request.config.CopyFrom(config(n=tmp_path / "none"))
-    request.config.model_config_list.config.add(name="o", base_path="relative", model_platform="tensorflow")
-    assert "absolute path" in refused("INVALID_ARGUMENT", client.model.HandleReloadConfigRequest, request)
-
-
-def test_a_config_file_that_changes(serve, base_path, tmp_path):
-    file = tmp_path / "models.config"
-    file.write_text(str(config(m=base_path)))
-    _, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
-    file.write_text("model_config_list {")
-    changed = config(m=base_path, n=base_path)
-    changed.model_config_list.config[0].version_labels["stable"] = 1
-    (tmp_path / "next").write_text(str(changed))
-    os.replace(tmp_path / "next", file)
-
-    def served():
-        try:
-            return client.predict({"x": ROW}, label="stable").model_spec.version.value == 1
-        except grpc.RpcError:
-            return False
-
-    until(served)
-    until(lambda: client.status("n") == {1: "AVAILABLE"})
-
-
-def test_a_config_that_is_refused_is_tried_again(serve, base_path, other_model, tmp_path, caplog):
-    file = tmp_path / "models.config"
-
-    def write(**labels):
-        found = config(m=base_path)
-        found.model_config_list.config[0].model_version_policy.all.SetInParent()
-        found.model_config_list.config[0].version_labels.update(labels)
-        file.write_text(str(found))
-
-    def served(label):
-        try:
-            return client.predict({"x": ROW}, label=label).model_spec.version.value
-        except grpc.RpcError:
-            return None
-
-    def told(words):
-        return sum(words in record.getMessage() for record in caplog.records)
-
-    write()
-    _, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
-    with caplog.at_level("INFO", "serving.server.embedded"):
-        write(stable=2)
-        until(lambda: told("label to version 2"))
-        assert served("stable") is None
-        time.sleep(0.3)
-        assert told("label to version 2") == 1
-        add_version(other_model, base_path, 2)
-        until(lambda: served("stable") == 2)
-        until(lambda: told("is in force"))
-
-
-def test_a_config_that_fails_is_taken_back(serve, base_path, tmp_path, monkeypatch):
-    """Its models that fail are in force all the same, so the config before it is a change."""
-    file, broken = tmp_path / "models.config", tmp_path / "broken"
-    broken.mkdir()
-    break_version(broken, 1)
-    file.write_text(str(config(m=base_path)))
-    reload, failed = Manager.reload, []
-
-    def reload_and_write(manager, new, *arguments, **keywords):
-        try:
-            reload(manager, new, *arguments, **keywords)
-        except ServingError as error:
-            failed.append(error)
-            file.write_text(str(config(m=base_path)))  # before the next look
-            raise
-
-    monkeypatch.setattr(Manager, "reload", reload_and_write)
-    server, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
-    (tmp_path / "next").write_text(str(config(n=broken)))
-    os.replace(tmp_path / "next", file)
-    until(lambda: failed)
-    until(lambda: server._manager.names() == ["m"])
-    until(lambda: client.status() == {1: "AVAILABLE"})
-    assert client.predict({"x": ROW}).model_spec.version.value == 1
-
-
-def test_a_config_that_tensorflow_cannot_look_at(serve, base_path, tmp_path, caplog):
-    file = tmp_path / "models.config"
-    file.write_text(str(config(m=base_path)))
-    _, client = serve(model_config_file=str(file), model_config_file_poll_wait_seconds=0.05)
-    file.write_text(str(config(n=file)))  # a base path that is no folder
-    until(lambda: any(str(file) in record.getMessage() for record in caplog.records))
-    file.write_text(str(config(n=base_path)))
-
-    def served():
-        try:
-            return client.status("n") == {1: "AVAILABLE"}
-        except grpc.RpcError:
-            return False
-
-    until(served)
-
-
 def test_warm_up_happens_before_a_version_is_available(serve, base_path):
     def log(signature, **inputs):
         found = prediction_log_pb2.PredictionLog()
@@ -418,135 +227,3 @@ def test_metrics(serve, base_path):
     assert any(line.startswith(f':tensorflow:serving:request_latency_bucket{{{labels},le="58.32"}}') for line in lines)
     runtime = ':tensorflow:serving:runtime_latency_count{model_name="m",API="Predict",runtime="TF1"} 3'
     assert runtime in lines and ":tensorflow:core:graph_runs{} 3" in lines
-
-
-def test_unix_socket_and_large_messages(serve, base_path, tmp_path):
-    path = tmp_path / "socket"
-    _, tcp = serve(
-        model_base_path=str(base_path), grpc_socket_path=str(path), enable_serialization_as_tensor_content=True
-    )
-    client = Client(f"unix:{path}")
-    large = np.ones((700_000, 3), np.float32)  # 8.4 MB, above gRPC's default of 4 MB
-    assert refused("RESOURCE_EXHAUSTED", client.predict, {"x": large})  # of the client, for the answer
-    client.channel.close()
-    channel = grpc.insecure_channel(f"unix:{path}", [("grpc.max_receive_message_length", -1)])
-    client.prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    found = client.predict({"x": large}).outputs["y"]
-    assert len(found.tensor_content) == large.nbytes and not found.float_val
-    channel.close()
-    assert tcp.predict({"x": ROW}).model_spec.version.value == 1
-
-
-def test_stop_leaves_sockets_of_others(serve, base_path, tmp_path):
-    path, file = tmp_path / "socket", tmp_path / "file"
-    server, _ = serve(model_base_path=str(base_path), grpc_socket_path=str(path))
-    with pytest.raises(ValueError, match="Name what to serve"):
-        EmbeddedServer(Options(port=0, grpc_socket_path=str(path))).start()
-    assert path.is_socket()
-    server.stop()
-    assert not path.exists()
-    file.write_text("kept")
-    with pytest.raises((RuntimeError, OSError)):
-        serve(model_base_path=str(base_path), grpc_socket_path=str(file))
-    assert file.read_text() == "kept"
-
-
-def test_stop_leaves_the_socket_of_its_successor(serve, base_path, tmp_path):
-    """A server that finishes its requests has given up its path, and the next may listen there."""
-    path = tmp_path / "socket"
-    first, _ = serve(model_base_path=str(base_path), grpc_socket_path=str(path))
-    stopping = threading.Thread(target=first.stop)
-    with first._manager.use(Target("m")):  # a request that keeps the model
-        stopping.start()
-        until(lambda: not path.exists())
-        serve(model_base_path=str(base_path), grpc_socket_path=str(path))
-    stopping.join(60)
-    assert not stopping.is_alive()
-    client = Client(f"unix:{path}")
-    assert client.predict({"x": ROW}).model_spec.version.value == 1
-    client.channel.close()
-
-
-def test_a_socket_in_use_is_an_error_and_one_left_behind_is_not(serve, base_path, tmp_path):
-    path = tmp_path / "socket"
-    serve(model_base_path=str(base_path), grpc_socket_path=str(path))
-    with pytest.raises(OSError, match=f"unix:{path}: another server is there"):
-        serve(model_base_path=str(base_path), grpc_socket_path=str(path))
-    client = Client(f"unix:{path}")
-    assert client.predict({"x": ROW}).model_spec.version.value == 1
-    client.channel.close()
-    with socket.socket(socket.AF_UNIX) as killed:
-        killed.bind(str(tmp_path / "left"))
-    serve(model_base_path=str(base_path), grpc_socket_path=str(tmp_path / "left"))
-
-
-def test_a_taken_port_is_an_error(serve, base_path):
-    server, _ = serve(model_base_path=str(base_path))
-    with pytest.raises(OSError, match="another server"):
-        serve(model_base_path=str(base_path), port=server.port)
-
-
-def test_stop_finishes_what_is_under_way(serve, base_path):
-    server, client = serve(model_base_path=str(base_path))
-    answers = []
-    work = {"steps": np.array([400], np.int32)}
-    client.predict({"steps": np.array([1], np.int32)}, signature="work")
-    thread = threading.Thread(target=lambda: answers.append(client.predict(work, signature="work")))
-    thread.start()
-    until(lambda: any(v._users for v in server._manager._versions["m"].values()))
-    server.stop()
-    thread.join()
-    assert answers[0].outputs["done"].dtype == 1
-    refused("UNAVAILABLE", client.predict, {"x": ROW})
-
-
-def test_sigterm_ends_the_process_in_good_order(base_path):
-    code = (
-        "import sys; from serving.server.embedded import EmbeddedServer; from serving.server.options import Options;"
-        "server = EmbeddedServer(Options(port=0, model_name='m', model_base_path=sys.argv[1],"
-        "tensorflow_intra_op_parallelism=1, tensorflow_inter_op_parallelism=1)).start();"
-        "print(server.port, flush=True); server.wait(); print('stopped', flush=True)"
-    )
-    folder = str(Path(protos.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": folder, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", code, str(base_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            port = int(process.stdout.readline())
-            assert Client(f"localhost:{port}").predict({"x": ROW}).outputs["y"].float_val[0] == 2.0
-            process.send_signal(signal.SIGTERM)
-            assert process.stdout.read() == "stopped\n"
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
-def test_ssl(serve, base_path, tmp_path):
-    key, cert = tmp_path / "key", tmp_path / "cert"
-    name = "-subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 {name}"
-    subprocess.run([*command.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
-    ssl = protos.SSLConfig(server_key=key.read_text(), server_cert=cert.read_text())
-    (tmp_path / "ssl").write_text(str(ssl))
-    server, client = serve(model_base_path=str(base_path), ssl_config_file=str(tmp_path / "ssl"))
-    refused("UNAVAILABLE", client.predict, {"x": ROW})
-    client.channel.close()
-    client.channel = grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(cert.read_bytes()))
-    client.prediction = prediction_service_pb2_grpc.PredictionServiceStub(client.channel)
-    assert client.predict({"x": ROW}).model_spec.version.value == 1
-
-
-def test_config_files_behind_a_uri():
-    with tf.io.gfile.GFile("ram://configs/batching", "w") as file:
-        file.write("max_batch_size { value: 3 }")
-    options = Options(enable_batching=True, batching_parameters_file="ram://configs/batching")
-    assert options.batching().max_batch_size == 3
-    options.batching_parameters_file = "ram://configs/none"
-    with pytest.raises(OSError, match="ram://configs/none"):
-        options.batching()
-
-
-def test_nothing_to_serve():
-    with pytest.raises(ValueError, match="Name what to serve"):
-        EmbeddedServer(Options(port=0)).start()
