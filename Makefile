@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CLIENTS := $(abspath $(VENV))/clients
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export KERAS_POSENC_CLIENTS ?= $(CLIENTS)
-# Workers of the test runner, and further arguments to it, e.g. make test ARGS="-k rotary".
+# Workers of the test runner, and further arguments to it, e.g. make test ARGS="-k rotary"; with any, JAX is left out.
 WORKERS ?= 2
 ARGS ?=
 # Of make serve: REST on this port, gRPC on the one before it.
@@ -20,7 +20,7 @@ help:
 	@echo "make test-unit  only those that neither train nor save a model"
 	@echo "make demo       train, export, serve and study seven encodings; one page (demo_output/index.html)"
 	@echo "make serve      the models of the demo and the attention viewer, on PORT=$(PORT)"
-	@echo "make benchmark  every performance claim: encodings, decoding, training, serving, peers (hours)"
+	@echo "make benchmark  every performance claim that needs no data set: encodings, decoding, training, serving, peers"
 	@echo "                QUICK=1: a little of each, to see that it runs (benchmark_output/quick)"
 	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"
@@ -43,7 +43,7 @@ $(READY): setup.py constraints.txt weights.txt
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -q -n $(WORKERS) tests/encodings/test_equations.py $(ARGS)
+	$(if $(strip $(ARGS)),,KERAS_BACKEND=jax $(BIN)/python -m pytest -q -n $(WORKERS) tests/encodings/test_equations.py)
 
 test-unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not integration and not slow" $(ARGS)
@@ -54,22 +54,36 @@ demo: $(READY)
 serve: $(READY)
 	@$(BIN)/python -m serving.demo --output demo_output --serve --port $(PORT) $(ARGS)
 
+# A folder of benchmark_output for each table; a run that was stopped goes on where it was, but for throughput, which
+# starts over. BERT_BASE is trained in graph mode only: XLA compiles each of its training steps for minutes.
 # QUICK=1: a few encodings and rounds of everything, to see that it runs; its figures are too few to state.
 QUICK ?=
-SOME := --positions learned,shaw,diet_abs
-LIBRARY := $(if $(QUICK),--models small $(SOME) --rounds 3 --training-rounds 2)
 MEASURED := benchmark_output$(if $(QUICK),/quick)
+SOME := --positions learned,shaw,diet_abs
+COST := $(BIN)/python -m keras_posenc.benchmark $(if $(QUICK),$(SOME))
+SERVED := $(BIN)/python -m serving.latency --batch 1 $(if $(QUICK),--quick)
+rounds = --rounds $(if $(QUICK),3,$(1))
+training_rounds = --training-rounds $(if $(QUICK),2,$(1))
 benchmark: $(READY) .venv-peers/.ready
 	mkdir -p $(MEASURED)
-	$(BIN)/python -m keras_posenc.benchmark --output $(MEASURED)/library $(LIBRARY)
-	$(BIN)/python -m training.throughput --output $(MEASURED)/throughput.json $(if $(QUICK),--rounds 2 --round_steps 2)
-	$(BIN)/python -m serving.latency --output $(MEASURED)/serving $(if $(QUICK),--quick $(SOME),--positions all)
-	$(BIN)/python -m serving.peers --output $(MEASURED)/peers $(if $(QUICK),--rounds 2)
+	$(COST) --output $(MEASURED)/effective --models base --tasks effective $(call rounds,20)
+	$(COST) --output $(MEASURED)/linear --tasks linear $(call training_rounds,5)
+	$(COST) --output $(MEASURED)/decoding --tasks decoding $(call rounds,10)
+	$(BIN)/python -m training.throughput --output $(MEASURED)/throughput.json $(call rounds,8) $(if $(QUICK),--round_steps 2)
+	$(BIN)/python -m serving.peers --output $(MEASURED)/peers $(call rounds,20)
+	$(SERVED) --output $(MEASURED)/request --tasks latency --positions learned,diet_abs $(call rounds,400)
+	$(SERVED) --output $(MEASURED)/load --tasks signatures,throughput,load --positions learned,diet_abs $(call rounds,50) --limit 90
+	$(SERVED) --output $(MEASURED)/served_encodings --tasks latency $(if $(QUICK),$(SOME),--positions all) $(call rounds,60)
+	$(COST) --output $(MEASURED)/small --models small --tasks training,inference $(call rounds,40) $(call training_rounds,7)
+	$(COST) --output $(MEASURED)/base --models base --tasks training --modes graph $(call rounds,30) $(call training_rounds,5)
+	$(COST) --output $(MEASURED)/base --models base --tasks inference $(call rounds,30) $(call training_rounds,5)
+	@echo "Tables, plots and figures: $(MEASURED)/*"
 
+PEERS := .venv-peers/bin/python -m pip --disable-pip-version-check install --quiet
 # The runtimes we are compared with have an environment of their own; those that cannot be had are left out.
 .venv-peers/.ready: serving/peering/requirements.txt
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	-.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< && touch $@
+	-$(PEERS) --requirement $< && touch $@ || grep '^[^#]' $< | while read -r one; do $(PEERS) "$$one" || true; done
 
 peers: $(READY) .venv-peers/.ready
 	$(BIN)/python -m serving.peers --output benchmark_output/peers $(ARGS)

@@ -6,7 +6,8 @@
 Trains one model for each encoding on the built-in word-order benchmark, exports them, serves them with one server,
 compares accuracy, accuracy beyond the trained length, parameters and served latency, studies raw against effective
 attention, of a real pretrained model too where one is installed, and writes `index.html`. Nothing is downloaded. A demo
-that was stopped goes on where it was when it is started again; a finished one only says where its page is.
+that was stopped goes on where it was when it is started again; a finished one only says where its page is, unless the
+real model has been installed since.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from absl import app, flags, logging
 from serving.demoing import settings as demo_settings
 from serving.demoing.console import native_messages_to
 from serving.demoing.stages import NOISE, PAGE, Stages, clock
+from training.files import alone
 
 PORT = 8501
 JOBS = min(os.cpu_count() or 1, 4)
@@ -41,15 +43,16 @@ def run(values):
     """Makes what is missing, as the parsed flags say. Returns the path of the page."""
     settings = dataclasses.replace(demo_settings.Settings(), runs=values.runs)
     settings = demo_settings.quick(settings) if values.quick else settings
-    stages = Stages(values.output, settings, values.fresh)
-    if stages.finished():
-        taken = clock(sum(stages.seconds.values()))
-        print(f"Finished before, in {taken}; --fresh (make demo ARGS=--fresh) starts over.")
-        return stages.folder / PAGE
-    print("Stop and start again at any time: what is finished is kept.", flush=True)
-    from serving.demoing.run import run as run_stages  # TensorFlow
+    with alone(values.output):
+        stages = Stages(values.output, settings, values.fresh)
+        if stages.finished():
+            taken = clock(sum(stages.seconds.values()))
+            print(f"Finished before, in {taken}; --fresh (make demo ARGS=--fresh) starts over.")
+            return stages.folder / PAGE
+        print("Stop and start again at any time: what is finished is kept.", flush=True)
+        from serving.demoing.run import run as run_stages  # TensorFlow
 
-    return run_stages(stages, settings, values.jobs)
+        return run_stages(stages, settings, values.jobs)
 
 
 def main(arguments):

@@ -30,6 +30,7 @@ from training import model_flags
 from training.comparing import page, pool, recipes, runs, subjects, timing
 from training.data import glue
 from training.engine import flags as train_flags
+from training.files import alone
 
 ALL, FIRST, LAST = "all", ["learned"], ["none"]
 NOT_PASSED_ON = ("positions", "runs", "seed", "jobs", "threads", "help", "helpfull", "helpshort")
@@ -119,7 +120,7 @@ def run(values):
         print(f"{name} is left out: {reason}", file=sys.stderr)
     if any(each.result(values.per_length) is None for each in planned):
         subject.read()
-    with runs.alone(values.output):
+    with alone(values.output):
         return _compare(values, subject, planned)
 
 

@@ -1,5 +1,7 @@
-"""Files that are whole or not there, and how to tell them apart."""
+"""Files that are whole or not there, how to tell them apart, and folders that one process writes to."""
 
+import contextlib
+import fcntl
 import hashlib
 from pathlib import Path
 
@@ -17,3 +19,16 @@ def digest(file):
     """A short name of what is in a file, the same for the same content wherever it is."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """Holds a folder that two processes would write the same files to. The lock ends with the process."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"Another process writes to {folder}. Wait for it, or use another folder.") from None
+        yield

@@ -1,5 +1,6 @@
 """Ports of this machine."""
 
+import errno
 import socket
 
 
@@ -9,6 +10,8 @@ def in_use(port):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise OSError(error.errno, f"Port {port}: {error.strerror}") from error
             return True
     return False

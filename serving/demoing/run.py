@@ -5,10 +5,11 @@ import functools
 import numpy as np
 
 from keras_posenc.benchmark.store import machine
+from keras_posenc.checkpoints import installed
 from serving.demoing import exports, measure, page, study
+from serving.demoing.settings import REAL
 from serving.demoing.stages import PAGE, SERVED, STAGES
 from serving.demoing.training import Trained, best, train
-from training.comparing import runs
 from training.data import word_order
 from training.files import write_text
 
@@ -21,11 +22,6 @@ def run(stages, settings, jobs):
         settings: `Settings`.
         jobs: models that are trained at one time.
     """
-    with runs.alone(stages.folder):
-        return _run(stages, settings, jobs)
-
-
-def _run(stages, settings, jobs):
     folder = stages.folder
     kept = {name: folder / STAGES / f"{name}.npz" for name in ("study", "real", "pictures")}
     what = f"{len(settings.positions)} encodings, {settings.runs} run(s) of each, on the word-order benchmark"
@@ -34,12 +30,14 @@ def _run(stages, settings, jobs):
 
     known = stages.read("export") or {"models": {}}
     gone = [name for name in known["models"] if not (folder / SERVED / name / "1").is_dir()]
+    arrived = stages.missed_real() and installed.find(REAL) is not None  # since an earlier demo looked for it
     export = functools.partial(exports.export, trained, settings, folder, stages.say)
-    found["export"] = stages.run("export", "SavedModels with text in, positions folded", export, again=bool(gone))
+    again = bool(gone) or arrived
+    found["export"] = stages.run("export", "SavedModels with text in, positions folded", export, again)
     config = exports.write_config(folder, found["export"]["models"])  # the folder may have been moved
 
     measured = functools.partial(measure.measure, trained, settings, folder, found["export"], config, stages.say)
-    found["serve"] = stages.run("serve", "all models in one server: same answers? how fast?", measured)
+    found["serve"] = stages.run("serve", "all models in one server: same answers? how fast?", measured, arrived)
 
     def look():
         study.draw(trained, settings.positions, kept["pictures"])
@@ -47,7 +45,8 @@ def _run(stages, settings, jobs):
 
     found["study"] = stages.run("study", "raw against effective attention of the best model", look)
     real = functools.partial(study.study_real, kept["real"]) if settings.real else lambda: {"installed": False}
-    found["real"] = stages.run("real", "the same of a real pretrained model, where one is installed", real)
+    what = "the same of a real pretrained model, where one is installed"
+    found["real"] = stages.run("real", what, real, arrived)
     stages.run("page", "tables, figures, heatmaps", lambda: _write(stages, settings, found, kept, trained), again=True)
     return folder / PAGE
 

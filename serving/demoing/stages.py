@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import os
 import shutil
 import sys
 import time
@@ -14,7 +15,7 @@ from training.files import write_text
 EXPECTED = {"train": 235, "export": 55, "serve": 77, "study": 5, "real": 2, "page": 10}
 PAGE, CONFIG, SERVED, TRAINING, STAGES = "index.html", "models.config", "served", "training", "stages"
 LOG, NOISE = "server.log", "demo.log"
-MADE = (STAGES, SERVED, TRAINING, PAGE, CONFIG, LOG, NOISE, "lock")  # all that the demo puts into its folder
+MADE = (STAGES, SERVED, TRAINING, PAGE, CONFIG, LOG)  # what the demo puts into its folder, beside NOISE and its lock
 
 
 class Stages:
@@ -70,7 +71,11 @@ class Stages:
         """Whether there is nothing left to do."""
         folders = [self.folder / SERVED / name / "1" for name in (self.read("export") or {}).get("models", {})]
         files = [self.folder / PAGE, self.folder / CONFIG, *folders, *map(self.path, EXPECTED)]
-        return all(path.exists() for path in files)
+        return all(path.exists() for path in files) and not self.missed_real()
+
+    def missed_real(self):
+        """Whether a real model was looked for and not found. It may be there by now."""
+        return "requirement" in (self.read("real") or {})
 
     def run(self, name, what, function, again=False):
         """What `function` returns, or what it returned before.
@@ -110,12 +115,14 @@ class Stages:
 
 
 def remove(folder):
-    """Deletes what a demo made, and nothing else that is in its folder."""
+    """Deletes what a demo made, and nothing else that is in its folder. What it writes its noise to stays, empty."""
     for path in (Path(folder) / name for name in MADE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+    if (Path(folder) / NOISE).exists():
+        os.truncate(Path(folder) / NOISE, 0)
 
 
 def clock(seconds):

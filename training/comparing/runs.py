@@ -1,8 +1,6 @@
 """The runs of a comparison: an encoding and a seed each, in a folder of its own."""
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 from pathlib import Path
 
@@ -82,16 +80,3 @@ class Run:
 def plan(positions, seeds, output):
     """All runs, seed by seed: after a third of the time there is a table of all encodings."""
     return [Run(position, seed, Path(output)) for seed in seeds for position in positions]
-
-
-@contextlib.contextmanager
-def alone(output):
-    """Holds the folder of a comparison: two of them would write the same files. The lock ends with the process."""
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"Another process is comparing in {output}. Wait for it, or use another folder.") from None
-        yield
