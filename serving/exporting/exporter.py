@@ -47,9 +47,9 @@ def export_model(
             is, if its folds are long enough.
         xla: compile with XLA. TF-Serving then needs `--xla_cpu_compilation_enabled`, and each new shape is compiled.
         half: export a bfloat16 copy of the model: half the size, and outputs within about a hundredth of their range.
-        parts: cut sequences into so many parts that run beside each other (or texts into so many groups, where that goes
-            evenly), for a runtime with so many cores, one thread within and so many between operations; see
-            `serving.exporting.parts`.
+        parts: cut sequences into so many parts that run beside each other (or texts into so many groups, where they can
+            be shared out evenly), for a runtime with so many cores, one thread within and so many between operations;
+            see `serving.exporting.parts`.
         labels: names of the classes.
         signatures: names of those to export beside `serving_default`; all by default.
         warmup_lengths: lengths of warm-up requests, for every signature; `()` for none.
