@@ -19,11 +19,14 @@ def fold_positions(model, length):
     changed, so that the kept values cannot go stale. Folds are not part of what `save` writes.
 
     Args:
-        model: any Keras model or layer that holds encodings of this library, built.
+        model: any Keras model or layer that holds encodings of this library, built. If it is to be trained again, the
+            model that `fit` is called on, not a part of it: see `PositionalAttention.fold_positions`.
         length: number of positions to cover. Longer inputs are computed from the weights where their length is known
             when the call is traced, and are an error in a graph with dynamic lengths.
     """
     encodings = position_encodings(model)
+    for encoding in encodings:  # all before any: a length that is refused leaves the fold that was there
+        encoding.check_fold(length)
     try:
         for encoding in encodings:
             encoding.fold(length)

@@ -20,6 +20,7 @@ from pathlib import Path
 from absl import flags
 
 from keras_posenc.utils.binary import start
+from serving.client.errors import ClientError
 from serving.measuring.settings import BASELINE, SERVED, TASKS, Plan, Settings
 
 DEFAULTS, PLAN = Settings(), Plan(())
@@ -182,4 +183,4 @@ def _numbers(flag, given, kind):
 
 
 if __name__ == "__main__":
-    start(define, run, (ValueError, OSError, RuntimeError), quiet=True)
+    start(define, run, (ValueError, OSError, RuntimeError, ClientError), quiet=True)

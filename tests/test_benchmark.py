@@ -181,6 +181,7 @@ def test_peak_memory_of_full_attention_holds_its_scores():
     store.put(("linear", "full", 2048), {"skipped": "needs 9.9 GiB, 1.0 GiB are free"})
     text = linear.table(store, linear.ATTENTIONS, (1024, 2048))
     assert "full at 2048: skipped" in text and "diet_abs_lin, peak memory" in text
+    assert linear.pending(store, linear.ATTENTIONS, (1024, 2048)) == [("full", 2048), ("diet_abs_lin", 2048)]
 
 
 @pytest.mark.parametrize("mode", models.MODES)

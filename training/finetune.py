@@ -57,8 +57,16 @@ def check_task(task):
         )
 
 
-def load(task, data_dir, from_tfds=False, download=False, skip=False, seed=0):
-    """Training set, and dict of evaluation sets."""
+def load(task, *given, **options):
+    """Training set, and dict of evaluation sets, all with labels. Arguments are those of `_load`."""
+    train, evaluations = _load(task, *given, **options)
+    for name, data in {"train": train, **evaluations}.items():
+        if data.labels is None:
+            raise ValueError(f"--task={task}: the file of {name} has no column of labels.")
+    return train, evaluations
+
+
+def _load(task, data_dir, from_tfds=False, download=False, skip=False, seed=0):
     on_error = "skip" if skip else "raise"
     if task.startswith(WORD_ORDER):
         name = task.removeprefix(WORD_ORDER)
@@ -113,6 +121,8 @@ def run(values):
     measure, primary = scoring(values.task, train.label_names)
     primary = f"{next(iter(evaluations))}/{primary}"
     static = (options.strategy == "tpu" or options.xla) if values.static is None else values.static
+    if values.by_length and static:
+        raise ValueError("--by_length is for batches of different lengths: leave it out, or give --nostatic.")
 
     sizes = (options.batch, values.max_length, static, options.seed, group_of(values.task))
     task = Classify(source, train, evaluations, measure, primary, *sizes, values.by_length)

@@ -111,7 +111,11 @@ class Data:
             except FileNotFoundError:
                 if values["dev"].present:
                     raise
-        return sets | {name: self._files([name]) for name in values.test}
+        tests = {name: self._files([name]) for name in values.test}
+        taken = [name for name, files in tests.items() if sets.get(name, files) != files]
+        if taken:
+            raise ValueError(f"--test={taken[0]}: the {taken[0]} set of this run is another. Rename the files.")
+        return sets | tests
 
     def _files(self, names):
         languages = (self.values.source, self.values.target)

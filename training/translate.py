@@ -97,6 +97,8 @@ def run(values):
     train_flags.check_output(values.output)
     if values.decode is not None:
         return _decode(values)
+    if values.average > 1 and values.ema is not None:
+        raise ValueError("--average and --ema are two ways to average weights: leave one out.")
     model_options = _model_options(values)
     options, data = _options(values, model_options), parallel_flags.Data(values)
     static = (options.strategy == "tpu" or options.xla) if values.static is None else values.static
@@ -147,11 +149,14 @@ def run(values):
 
 
 def _check_average(average, options, task):
-    count = len(options.evaluation_steps(task.num_examples))
+    total, count = options.total_steps(task.num_examples), len(options.evaluation_steps(task.num_examples))
+    if options.checkpoint_every is not None:
+        loop = options.steps_per_loop  # at whose end they are written
+        count = max(count, total // (-(-options.checkpoint_every // loop) * loop))
     if average > count:
         raise ValueError(
-            f"--average={average} needs as many checkpoints, and this run is going to have {count}, one at each "
-            f"evaluation. Set --eval_every to {max(1, options.total_steps(task.num_examples) // average)} or less."
+            f"--average={average} needs as many checkpoints, and this run is going to have {count}. Set "
+            f"--checkpoint_every or --eval_every to {max(1, total // average)} or less."
         )
 
 

@@ -34,13 +34,15 @@ def alternative_attention(attention, values, seed, padding_mask=None, amount=0.5
     """
     if not 0 < amount <= 1:
         raise ValueError(f"`amount` must be above 0 and at most 1. Received: amount={amount!r}")
-    attention = ops.convert_to_tensor(attention)
+    given = ops.convert_to_tensor(attention)
+    float64 = keras.backend.standardize_dtype(given.dtype) == "float64"
+    attention = ops.cast(given, "float64" if float64 else "float32")  # as `null_attention` is
     # Small weights should change little, or they would stop the row early.
     noise = attention * keras.random.normal(ops.shape(attention), dtype=attention.dtype, seed=seed)
     direction = null_attention(noise, values, padding_mask, constrained=True)
     forward, backward = _steps(attention, direction), _steps(attention, -direction)
     step = ops.where(forward >= backward, forward, -backward)
-    return ops.maximum(attention + amount * step * direction, 0.0)
+    return ops.cast(ops.maximum(attention + amount * step * direction, 0.0), given.dtype)
 
 
 def _steps(attention, direction):

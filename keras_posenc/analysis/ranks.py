@@ -156,8 +156,7 @@ def attention_scores(model, inputs):
             for dense in (attention.query_dense, attention.key_dense)
         )
         if query is not None:
-            encoding = attention_encodings(encoder)[index]
-            query = query * (attention.key_dim**-0.5 if encoding is None else encoding.scale)
+            query = query * profile.query_scale(encoder, index)
         query, key, _ = positions.transform(query, key, None)
         scores = positions.scores(query, key)
         own = attention.segment_bias
@@ -244,7 +243,7 @@ def positional_matrices(model, length=None):
         for layer, block in enumerate(encoder.block_of_each_layer()):
             dense = (block.attention.query_dense, block.attention.key_dense)
             query, key = (np.einsum("nc,chd->hnd", table, to_numpy(part.kernel)) for part in dense)
-            total[layer] += query @ key.swapaxes(-1, -2) * block.attention.key_dim**-0.5
+            total[layer] += query @ key.swapaxes(-1, -2) * profile.query_scale(encoder, layer)
     return total
 
 

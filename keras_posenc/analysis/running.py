@@ -126,6 +126,7 @@ class Runner:
 
     def __call__(self, inputs, indices=None):
         count, length = np.shape(inputs["token_ids"])
+        inputs = {name: value for name, value in inputs.items() if value is not None}
         inputs = {"padding_mask": np.ones((count, length), "int32"), **inputs}
         found = self._call({name: ops.convert_to_tensor(value, "int32") for name, value in inputs.items()})
         found = {name: ops.convert_to_numpy(value) for name, value in found.items()}

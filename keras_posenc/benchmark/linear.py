@@ -25,14 +25,16 @@ def run(store, attentions, lengths, rounds, threads, progress):
     """Measures every point that `store` does not have yet, under `("linear", attention, length)`."""
     for length in lengths:
         for attention in attentions:
-            if ("linear", attention, length) not in store:
+            if (attention, length) in pending(store, attentions, lengths):
                 store.put(("linear", attention, length), measure_apart(attention, length, rounds, threads))
                 store.save()
                 progress.step(f"linear attention: {attention} at length {length}")
 
 
 def pending(store, attentions, lengths):
-    return [(a, n) for n in lengths for a in attentions if ("linear", a, n) not in store]
+    """The unfinished points; those that were skipped are tried again."""
+    points = [(a, n) for n in lengths for a in attentions]
+    return [point for point in points if "seconds" not in (store.get(("linear", *point)) or {})]
 
 
 def measure_apart(attention, length, rounds, threads):
@@ -131,10 +133,10 @@ def _peak_bytes():
 
 
 def _available_bytes():
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
+    """Memory that can be had, with what the system only keeps in case; `None` if that is not known."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def exponent(lengths, values):

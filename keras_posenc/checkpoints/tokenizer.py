@@ -276,8 +276,8 @@ class SentencePiece(Tokenizer):
         pieces = iter(ids.to_list() if hasattr(ids, "to_list") else ids)
         found = []
         for parts in texts:
-            # Special tokens are at the odd places.
-            rows = [[self.ids[part]] if index % 2 else next(pieces) for index, part in enumerate(parts)]
+            # Special tokens are at the odd places; those that the model lacks are unknown.
+            rows = [[self.layer.token_to_id(part)] if index % 2 else next(pieces) for index, part in enumerate(parts)]
             found.append([int(piece) for row in rows for piece in row])
         return found
 

@@ -77,7 +77,7 @@ def extend_length(model, length, method=None):
                 stacklevel=2,
             )
     if fixed and method == "interpolate":
-        return _interpolating(model, names)
+        return _interpolating(model)
     # Without a table, `max_length` limits nothing, and is only what dynamic scaling counts from.
     if not fixed and _counts_from_trained_length(model):
         length = encoder.max_length
@@ -88,12 +88,7 @@ def _counts_from_trained_length(model):
     return any(getattr(encoding, "scaling", None) == "dynamic" for encoding in position_encodings(model))
 
 
-def _interpolating(model, names):
-    inside = [name for name in names if "embed" not in get_class(name).doors and name != "none"]
-    if any("interpolate" not in get_class(name).extrapolations for name in inside) and any(
-        "max_length" in get_class(name).needs for name in inside
-    ):
-        raise ValueError(f"{' + '.join(inside)} cannot be interpolated together. Use method='clip'.")
+def _interpolating(model):
     new = rebuild(model, extrapolate="interpolate")
     copy_weights(_weights(model), _weights(new))
     return new

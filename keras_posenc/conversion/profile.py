@@ -223,8 +223,13 @@ def queries_and_keys(encoder, layer, x):
     block = encoder.block_of_each_layer()[layer]
     x = block.attention_norm(x) if block.norm_first else x
     query, key = (to_numpy(dense(x)) for dense in (block.attention.query_dense, block.attention.key_dense))
+    return query * query_scale(encoder, layer), key
+
+
+def query_scale(encoder, layer):
+    """What the queries of a layer are multiplied with: `d_h^-1/2`, unless its encoding says otherwise (TUPE)."""
     encoding = attention_encodings(encoder)[layer]
-    return query * (block.attention.key_dim**-0.5 if encoding is None else encoding.scale), key
+    return encoder.block_of_each_layer()[layer].attention.key_dim ** -0.5 if encoding is None else encoding.scale
 
 
 def run_layer(encoder, layer, x, padding_mask=None, segment_ids=None):
@@ -254,4 +259,4 @@ def _linear(backbone, table):
         [np.einsum("nc,chd->hnd", x, kernel) for kernel in kernels] for x in (word, table)
     )
     scores = query @ (key + word_key).swapaxes(-1, -2) + word_query @ key.swapaxes(-1, -2)
-    return scores * attention.key_dim**-0.5
+    return scores * query_scale(encoder, 0)

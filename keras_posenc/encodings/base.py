@@ -18,16 +18,17 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
     |-------------|---------------------------------------------|------------------------------------------|
     | `embed`     | `embed(length, start_index)`                | `(length, width)`, added to the tokens   |
     | `transform` | `transform(query, key, value, tables)`      | moves them before they meet              |
-    | `bias`      | `bias(query_length, key_length, start_index)` | `(1, heads, q, k)`, added to the scores |
+    | `bias`      | `bias(query_length, key_length, start_index, total_length)` | `(1, heads, q, k)`, added to scores |
     | `scores`    | `scores(query, key, tables)`                | `(batch, heads, q, k)`, the whole content score |
     | `values`    | `values(attention, tables)`                 | `(batch, heads, q, d)`, added to the output |
 
-    What does not depend on tokens is computed by `tables(query_length, key_length, start_index)`, a dict of tensors:
+    What does not depend on tokens is computed by `tables`, which takes what `bias` does and gives a dict of tensors:
     the bias is its entry `"bias"`; encodings that use other doors add entries of their own, and the door methods read
     nothing else. So an encoder can ask a shared encoding once and hand the answer to every layer, and `fold` can keep
     it for inference.
 
-    `start_index` is the absolute position of the first query; keys start at 0. Query, key and value come as
+    `start_index` is the absolute position of the first query, `total_length` the length of the whole sequence that the
+    queries are of, which by default they end; keys start at 0. Query, key and value come as
     `(batch, heads, length, head size)`, the query already multiplied by `scale`. Position arithmetic is integer or
     at least float32 under every dtype policy.
 
@@ -107,7 +108,7 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
     def embed(self, length, start_index=0, total_length=None):
         return None
 
-    def bias(self, query_length, key_length, start_index=0):
+    def bias(self, query_length, key_length, start_index=0, total_length=None):
         return None
 
     def transform(self, query, key, value, tables, cached=False):
@@ -122,8 +123,9 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
 
     # From weights to tables.
 
-    def tables(self, query_length, key_length, start_index=0):
-        return {"bias": self.bias(query_length, key_length, start_index)} if "bias" in self.doors else {}
+    def tables(self, query_length, key_length, start_index=0, total_length=None):
+        given = (query_length, key_length, start_index, total_length)
+        return {"bias": self.bias(*given)} if "bias" in self.doors else {}
 
     def foldable_tables(self, length):
         """What `fold` keeps: enough for any window of positions below `length`."""
@@ -138,19 +140,22 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
             cut["bias"] = rows.windows(folded["bias"], {2: (start_index, query_length), 3: (0, key_length)})
         return cut
 
-    def at(self, query_length, key_length=None, start_index=0):
+    def at(self, query_length, key_length=None, start_index=0, total_length=None):
         """The encoding for one attention call: tables for these lengths, and the doors that use them."""
         key_length = query_length if key_length is None else key_length
         query_length = self.check_length(start_index + query_length, then=query_length)
         key_length = self.check_length(key_length)
         end = start_index + query_length
-        covered = self._covers(end, key_length)
+        total_length = end if total_length is None else total_length
+        covered = self._covers(end, key_length, total_length)
         if covered:
             query_length = self._check_fold(end, then=query_length)
             key_length = self._check_fold(key_length)
+            if self.extrapolate == "interpolate":
+                query_length = self._check_fold(total_length, then=query_length)
             tables = self.window(self._fold.tables, query_length, key_length, start_index)
         else:
-            tables = self.tables(query_length, key_length, start_index)
+            tables = self.tables(query_length, key_length, start_index, total_length)
         return Positions(self, tables, inside=self._inside(start_index, end, covered))
 
     def embedding(self, length, start_index=0, total_length=None):
@@ -205,20 +210,23 @@ class PositionEncoding(TracedOutputs, keras.layers.Layer):
         """Length of the fold, or `None`."""
         return None if self._fold is None else self._fold.length
 
-    def fold(self, length):
-        """Computes the tables for positions below `length` once, under XLA, and keeps them until `unfold`."""
-        length = checks.positive_int(type(self).__name__, "length", length)
+    def check_fold(self, length):
+        """Refuses a `length` that this encoding cannot be folded at."""
+        checks.positive_int(type(self).__name__, "length", length)
         self.check_length(length)
-        if not self.built:
-            raise ValueError(f"'{self.name}' has no weights yet. Build the model or call it once before folding.")
+        checks.built(self, "folding")
         if self.extrapolate == "interpolate" and length > self.max_length:
             raise ValueError(
                 f"Interpolated positions depend on the length of each input, so '{self.name}' cannot be folded beyond "
                 f"max_length={self.max_length}. Received: length={length}. Fold at {self.max_length} or less."
             )
+
+    def fold(self, length):
+        """Computes the tables for positions below `length` once, under XLA, and keeps them until `unfold`."""
+        self.check_fold(length)
         self.unfold()
         if self.foldable:
-            self._fold = folding.Fold(self, length, self.foldable_tables)
+            self._fold = folding.Fold(self, int(length), self.foldable_tables)
 
     @property
     def foldable(self):

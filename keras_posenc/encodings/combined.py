@@ -70,9 +70,9 @@ class Combined(PositionEncoding):
                 encoding.build()
         self.built = True
 
-    def at(self, query_length, key_length=None, start_index=0):
+    def at(self, query_length, key_length=None, start_index=0, total_length=None):
         # Each part looks after its own limits and its own fold.
-        found = [e.at(query_length, key_length, start_index) for e in self.encodings]
+        found = [e.at(query_length, key_length, start_index, total_length) for e in self.encodings]
         inside = [part.inside for part in found if part.inside is not None]
         parts = [part.tables for part in found]
         tables = {"parts": parts}
@@ -99,7 +99,12 @@ class Combined(PositionEncoding):
         terms = [term for term in terms if term is not None]
         return sum(terms[1:], terms[0]) if terms else None
 
+    def check_fold(self, length):
+        for encoding in self.encodings:
+            encoding.check_fold(length)
+
     def fold(self, length):
+        self.check_fold(length)
         for encoding in self.encodings:
             encoding.fold(length)
 

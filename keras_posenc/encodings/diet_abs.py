@@ -39,8 +39,8 @@ class DietAbs(PositionEncoding):
         self.key_table = self.add_position_weight("key_positions", shape, self.initializer)
         self.built = True
 
-    def bias(self, query_length, key_length, start_index=0):
-        total = ops.maximum(key_length, start_index + query_length)
+    def bias(self, query_length, key_length, start_index=0, total_length=None):
+        total = rows.longest(query_length, key_length, start_index, total_length)
         query_rows = rows.absolute_rows(
             self.read(self.query_table), query_length, start_index, total, 1, self.extrapolate
         )

@@ -46,11 +46,11 @@ class DietAbsLin(PositionEncoding):
         )
         self.built = True
 
-    def at(self, query_length, key_length=None, start_index=0):
+    def at(self, query_length, key_length=None, start_index=0, total_length=None):
         """Only queries have positions: `key_length`, the number of compressed keys, is no length to be checked."""
-        return super().at(query_length, None, start_index)
+        return super().at(query_length, None, start_index, total_length)
 
-    def bias(self, query_length, key_length=None, start_index=0):
+    def bias(self, query_length, key_length=None, start_index=0, total_length=None):
         """`(1, heads, q, num_keys)`: the compressed keys are always all there."""
         query_rows = rows.window(self.read(self.query_table), start_index, query_length, axis=1)
         return ops.expand_dims(ops.einsum("hqr,hkr->hqk", query_rows, self.read(self.key_table)), 0)

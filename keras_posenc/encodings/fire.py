@@ -51,7 +51,7 @@ class Fire(PositionEncoding):
         self.kernel_2 = weight("kernel_2", (self.hidden_dim, self.heads), "glorot_uniform")
         self.built = True
 
-    def bias(self, query_length, key_length, start_index=0):
+    def bias(self, query_length, key_length, start_index=0, total_length=None):
         queries = start_index + ops.arange(query_length, dtype="int32")
         distance = ops.abs(ops.expand_dims(queries, -1) - ops.arange(key_length, dtype="int32"))
         threshold = ops.abs(self.read(self.threshold) * self.initial_threshold)

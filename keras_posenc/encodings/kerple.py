@@ -1,3 +1,4 @@
+import numpy as np
 from keras import initializers, ops
 
 from keras_posenc.encodings.registry import register
@@ -11,7 +12,8 @@ class Kerple(RelativeBias):
 
     `A_ij = q_i k_j^T / sqrt(d_h) + f(|i - j|)`, where `f` is
     `-r_1 log(1 + r_2 |i - j|)` (`kind="log"`) or `-r_1 |i - j|^r_2`, `0 < r_2 <= 2` (`kind="power"`).
-    Parameters are kept at or above 0.01.
+    Parameters count as 0.01 below it. The gradient passes that limit (and that of `r_2`) unchanged, so that a parameter
+    beyond it can come back.
 
     Args:
         kind: `"log"` (default, the better one in the paper) or `"power"`.
@@ -34,14 +36,17 @@ class Kerple(RelativeBias):
         self.built = True
 
     def line(self, offsets, total_length):
-        r1 = ops.maximum(self.read(self.r1), self.smallest)
-        r2 = ops.maximum(self.read(self.r2), self.smallest)
+        r1, r2 = self._limited(self.r1), self._limited(self.r2, 2.0 if self.kind == "power" else np.inf)
         distance = ops.cast(ops.abs(offsets), self.position_dtype)
         if self.kind == "log":
             return -r1 * ops.log1p(r2 * distance)
         # 0^r is 0 with gradient 0; computing it as exp(r log 0) would give NaN gradients.
-        power = ops.power(ops.maximum(distance, 1.0), ops.minimum(r2, 2.0))
+        power = ops.power(ops.maximum(distance, 1.0), r2)
         return -r1 * ops.where(distance > 0, power, ops.zeros_like(power))
+
+    def _limited(self, weight, largest=np.inf):
+        weight = self.read(weight)
+        return weight + ops.stop_gradient(ops.clip(weight, self.smallest, largest) - weight)
 
     def get_config(self):
         return {**super().get_config(), "kind": self.kind}

@@ -50,6 +50,17 @@ def _own_options(cls):
     return [name for name in inspect.signature(cls.__init__).parameters if name not in COMMON]
 
 
+def known_options(spec, given=None, **known):
+    """The `given` options, and those of `known`, what a layer knows itself, that the encodings named by `spec` take.
+
+    An encoding that is made already is left as it is.
+    """
+    if not isinstance(spec, (str, list, tuple)):
+        return given
+    taken = {option for part in parse(spec) for option in options(part)}
+    return {**{option: value for option, value in known.items() if option in taken}, **(given or {})}
+
+
 def parse(spec):
     """A spec as a list of names: `"learned+tisa"` is `["learned", "tisa"]`, `None` is `["none"]`."""
     if spec is None:

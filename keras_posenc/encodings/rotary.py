@@ -55,7 +55,7 @@ class Rotary(PositionEncoding):
         if scaling == "dynamic" and self.max_length is None:
             raise ValueError("Rotary with scaling='dynamic' needs `max_length`, the length the model was trained at.")
 
-    def tables(self, query_length, key_length, start_index=0):
+    def tables(self, query_length, key_length, start_index=0, total_length=None):
         dtype = self.position_dtype
         base = ops.cast(self.base, dtype)
         power = self.key_dim / max(self.key_dim - 2, 1)

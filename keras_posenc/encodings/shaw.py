@@ -52,7 +52,7 @@ class Shaw(PositionEncoding):
             self.value_table = self.add_position_weight("values", (self.heads, length, width), self.initializer)
         self.built = True
 
-    def tables(self, query_length, key_length, start_index=0):
+    def tables(self, query_length, key_length, start_index=0, total_length=None):
         reach = self.max_distance
         offsets = toeplitz.offsets(query_length, key_length, start_index)
         tables = {

@@ -79,7 +79,7 @@ class Synthesizer(PositionEncoding):
             self.gate = weight("gate", (self.heads, 1, 1), "zeros")
         self.built = True
 
-    def tables(self, query_length, key_length, start_index=0):
+    def tables(self, query_length, key_length, start_index=0, total_length=None):
         if self.kind == "dense":
             tables = {"kernel": rows.window(self.read(self.kernel), 0, key_length, axis=2)}
         else:

@@ -38,7 +38,7 @@ class TransformerXL(PositionEncoding):
         self.position_bias = weight("position_bias", (self.heads, self.key_dim), init)
         self.built = True
 
-    def tables(self, query_length, key_length, start_index=0):
+    def tables(self, query_length, key_length, start_index=0, total_length=None):
         distances = -toeplitz.offsets(query_length, key_length, start_index)
         waves = sinusoids(ops.cast(distances, self.position_dtype), self.position_dim)
         return self._with_biases(ops.einsum("op,phd->hod", waves, self.read(self.kernel)))

@@ -64,8 +64,8 @@ class Tupe(PositionEncoding):
         self.key_kernel = self.add_position_weight("key_kernel", shape, self.initializer)
         self.built = True
 
-    def bias(self, query_length, key_length, start_index=0):
-        total = ops.maximum(key_length, start_index + query_length)
+    def bias(self, query_length, key_length, start_index=0, total_length=None):
+        total = rows.longest(query_length, key_length, start_index, total_length)
         table = self.read(self.table)
         query_rows = rows.absolute_rows(table, query_length, start_index, total, 0, self.extrapolate)
         key_rows = rows.absolute_rows(table, key_length, 0, total, 0, self.extrapolate)

@@ -56,6 +56,8 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
             of its own.
         positions: a shared encoding at these lengths (`encoding.at(...)`), for a layer without its own.
         start_index: absolute position of the first query. Keys start at 0.
+        total_length: length of the whole sequence that the queries are of, if they are not its end: that of the
+            target, for a step of cross-attention.
         cache: `{"key", "value"}` from `make_cache`. New keys and values are written at `start_index`, attention is
             causal over all of it, and the updated cache is returned as the last output. Keys are then those of the
             cache, and masks have its length. With `update_cache=False` the cache is used as it is, for
@@ -244,12 +246,13 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         cache=None,
         update_cache=True,
         return_values=False,
+        total_length=None,
     ):
         decoding = cache is not None and update_cache
         self._check_call(training, position_bias, positions, segment_ids, decoding)
         if value is None:
             # Keras fills in the masks of embeddings only where several tensors are given.
-            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
+            query_mask = masking.implicit(query) if query_mask is None else query_mask
             value = query
             if cache is None or decoding:  # otherwise keys are those of a memory
                 value_mask = query_mask if value_mask is None else value_mask
@@ -263,7 +266,7 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         query_length = ops.shape(query)[1]
         key_length = ops.shape(key)[1] if cache is None else ops.shape(cache["value"])[2]
         if positions is None:
-            positions = self.position.at(query_length, key_length, start_index)
+            positions = self.position.at(query_length, key_length, start_index, total_length)
 
         queries = keys = values = None
         if self.query_dense is not None:
@@ -275,8 +278,9 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         queries, keys, values = positions.transform(queries, keys, values, cached=cache is not None)
         inside = positions.inside
         if decoding:
-            inside = masking.combine(inside, self._fits(cache, values, start_index))
-            cache = self._write(cache, keys, values, start_index)
+            end = start_index + ops.shape(values)[2]
+            inside = masking.combine(inside, self._fits(key_length, end))
+            cache = self._write(cache, keys, values, start_index, end, key_length)
         if cache is not None:
             keys, values = cache["key"], cache["value"]
 
@@ -407,36 +411,35 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
                 "key": ops.zeros(shape + (self.key_dim,), dtype=self.compute_dtype),
                 "value": ops.zeros(shape + (self.value_dim,), dtype=self.compute_dtype),
             }
+        checks.built(self, "making a cache of a memory")
         keys = None if self.key_dense is None else self._heads(self.key_dense, memory if key is None else key)
         values = self._heads(self.value_dense, memory)
         positions = self.position.at(1, ops.shape(memory)[1]) if positions is None else positions
         _, keys, values = positions.transform(None, keys, values)
         if keys is None:
             keys = ops.zeros(ops.shape(values)[:-1] + (self.key_dim,), dtype=values.dtype)
-        mask = getattr(memory, "_keras_mask", None)
+        mask = masking.implicit(memory)
         return {"key": keys, "value": values} | ({} if mask is None else {"mask": mask})
 
-    def _fits(self, cache, values, start_index):
-        """Whether new values fit into a cache, where only a step of a compiled loop knows; otherwise `None`."""
-        size = cache["value"].shape[2]
-        if size is None or checks.static_int(start_index) is not None:
+    def _fits(self, size, end):
+        """Whether values up to `end` fit into a cache, where only a compiled function knows; otherwise `None`."""
+        if checks.static_int(size) is not None and checks.static_int(end) is not None:
             return None  # `_write` looks
-        return ops.less_equal(start_index + ops.shape(values)[2], size)
+        return ops.less_equal(end, size)
 
-    def _write(self, cache, keys, values, start_index):
-        size, first = cache["value"].shape[2], checks.static_int(start_index)
+    def _write(self, cache, keys, values, start_index, end, size):
+        first, known = checks.static_int(start_index), checks.static_int(size)
         if first is not None and first < 0:
             raise ValueError(f"`start_index` must not be negative. Received: start_index={first}")
-        if size is not None:
-            start_index = checks.at_most(
-                start_index + ops.shape(values)[2],
-                size,
-                lambda got: (
-                    f"{type(self).__name__} '{self.name}' was given a cache of {size} positions, but {got} are to be "
-                    "kept in it. Make a longer cache."
-                ),
-                then=start_index,
-            )
+        start_index = checks.at_most(
+            end,
+            size,
+            lambda got: (
+                f"{type(self).__name__} '{self.name}' was given a cache of {'fewer' if known is None else known} "
+                f"positions, but {got} are to be kept in it. Make a longer cache."
+            ),
+            then=start_index,
+        )
         at = (0, 0, start_index, 0)
         written = {"key": cache["key"], "value": ops.slice_update(cache["value"], at, values)}
         if keys is not None:
@@ -444,7 +447,12 @@ class PositionalAttention(TracedOutputs, keras.layers.Layer):
         return written
 
     def fold_positions(self, length):
-        """Computes what does not depend on tokens once, for all positions below `length`."""
+        """Computes what does not depend on tokens once, for all positions below `length`.
+
+        A layer inside a model that has been trained is folded by `keras_posenc.fold_positions(model, length)`: the
+        training step that the model has compiled knows nothing of a fold of the layer alone, and would go on training
+        positions under it.
+        """
         self.position.fold(length)
 
     def unfold_positions(self):

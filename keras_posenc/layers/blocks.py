@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_posenc.encodings.registry import PACKAGE, options, parse
+from keras_posenc.encodings.registry import PACKAGE, known_options
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.linformer import LinformerAttention
 from keras_posenc.layers.residual import ResidualBlock
@@ -72,8 +72,8 @@ class TransformerBlock(ResidualBlock):
         )
         self.causal = bool(causal)
         self.num_keys = num_keys
-        if causal and isinstance(position, str) and any("bidirectional" in options(name) for name in parse(position)):
-            position_options = {"bidirectional": False, **(position_options or {})}
+        if causal:
+            position_options = known_options(position, position_options, bidirectional=False)
         common = dict(
             dropout=self.attention_dropout,
             position=position,
@@ -112,6 +112,7 @@ class TransformerBlock(ResidualBlock):
         training=None,
     ):
         check_start(start_index, cache)
+        inputs = self._cast(inputs)
         if cache is not None and not self.causal:
             raise ValueError(f"'{self.name}' looks ahead, so its keys cannot be cached. Construct it with causal=True.")
         given = dict(

@@ -8,6 +8,7 @@ from keras_posenc.layers.decoder_block import TransformerDecoderBlock
 from keras_posenc.layers.stack import (
     SHARING,
     check_extrapolate,
+    check_memory,
     check_options,
     check_start,
     make_encoding,
@@ -76,7 +77,8 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
         self.sharing = checks.one_of("TransformerDecoder", "sharing", sharing, SHARING)
         self.position_spec, self.cross_spec = position, cross_position
         self.position_options = dict(position_options or {})
-        self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
+        self.num_heads, self.hidden_dim = checks.heads("TransformerDecoder", num_heads, hidden_dim)
+        self.intermediate_dim = intermediate_dim
         self.max_length, self.extrapolate = max_length, extrapolate
         self.activation = keras.activations.get(activation)
         self.dropout, self.attention_dropout = dropout, attention_dropout
@@ -163,11 +165,7 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
         return_intermediates=False,
         training=None,
     ):
-        if (memory is None) == (cache is None):
-            raise ValueError(
-                "Pass the `memory` to attend to, or a `cache` that was made from it by `make_cache(memory, length)`. "
-                f"Received: {'neither' if memory is None else 'both'}."
-            )
+        check_memory(memory, cache)
         check_start(start_index, cache)
         length = ops.shape(inputs)[1]
         if cache is None:
@@ -185,7 +183,7 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
             padding_mask=padding_mask,
             memory_mask=memory_mask,
             positions=_at(self.position, length, total, start_index, training),
-            cross_positions=_at(self.cross_position, length, memory_length, start_index, training),
+            cross_positions=_at(self.cross_position, length, memory_length, start_index, training, total),
             start_index=start_index,
             return_intermediates=return_intermediates,
             training=training,
@@ -215,6 +213,7 @@ class TransformerDecoder(TracedOutputs, keras.layers.Layer):
         Returns: a dict, `"self"`: an empty cache for each block, `"cross"`: each block's keys and values of `memory`,
         projected once.
         """
+        checks.built(self, "making a cache")
         batch_size, memory_length = ops.shape(memory)[:2]
         shared = None if self.cross_position is None else self.cross_position.at(1, memory_length)
         return {
@@ -260,9 +259,9 @@ def cross_names(position, cross_position):
     return names
 
 
-def _at(encoding, query_length, key_length, start_index, training):
+def _at(encoding, query_length, key_length, start_index, training, total_length=None):
     """A shared encoding at these lengths; `None` if each block has its own."""
     if encoding is None:
         return None
     encoding.check_training(training)
-    return encoding.at(query_length, key_length, start_index)
+    return encoding.at(query_length, key_length, start_index, total_length)

@@ -1,11 +1,12 @@
 """A decoder block: causal self-attention, cross-attention to a memory, feed-forward."""
 
 import keras
+from keras import ops
 
-from keras_posenc.encodings.registry import PACKAGE
+from keras_posenc.encodings.registry import PACKAGE, known_options
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.layers.residual import ResidualBlock
-from keras_posenc.layers.stack import check_start
+from keras_posenc.layers.stack import check_memory, check_start
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -16,10 +17,11 @@ class TransformerDecoderBlock(ResidualBlock):
         num_heads, intermediate_dim, hidden_dim, activation, dropout, attention_dropout, norm_first, epsilon,
             max_length, share_heads, kernel_initializer: as in `TransformerBlock`.
         position, cross_position: encodings of self- and of cross-attention, as `position` of `PositionalAttention`.
+            A named `position` with an option `bidirectional` is made with `bidirectional=False`.
 
     Call arguments:
         inputs: `(batch, length, hidden_dim)`.
-        memory: `(batch, memory length, width)`, what cross-attention looks at; not needed with a cache.
+        memory: `(batch, memory length, width)`, what cross-attention looks at; not with a cache, which was made of it.
         padding_mask, memory_mask: boolean or 0/1, `(batch, length)`, with a cache `(batch, cache length)`, and
             `(batch, memory length)`.
         positions, cross_positions: shared encodings, for a block without its own.
@@ -58,18 +60,20 @@ class TransformerDecoderBlock(ResidualBlock):
             **kwargs,
         )
         self.max_length, self.share_heads = max_length, share_heads
-        self.self_attention = self._attention("self_attention", position)
+        causal = known_options(position, bidirectional=False)
+        self.self_attention = self._attention("self_attention", position, causal)
         self.cross_attention = self._attention("cross_attention", cross_position)
         self._make_feed_forward()
         norms = ("self_attention_norm", "cross_attention_norm", "output_norm")
         self.self_norm, self.cross_norm, self.output_norm = map(self._norm, norms)
 
-    def _attention(self, name, position):
+    def _attention(self, name, position, options=None):
         return PositionalAttention(
             self.num_heads,
             self.hidden_dim // self.num_heads,
             dropout=self.attention_dropout,
             position=position,
+            position_options=options,
             max_length=self.max_length,
             share_heads=self.share_heads,
             kernel_initializer=self._initializer(name),
@@ -98,7 +102,9 @@ class TransformerDecoderBlock(ResidualBlock):
         return_intermediates=False,
         training=None,
     ):
+        check_memory(memory, cache)
         check_start(start_index, cache)
+        inputs, memory = self._cast(inputs), self._cast(memory)
         given = dict(
             training=training,
             start_index=start_index,
@@ -126,7 +132,9 @@ class TransformerDecoderBlock(ResidualBlock):
             positions=positions,
             cache=self_cache,
         )
-        target = dict(value=memory) if cache is None else dict(cache=cross_cache, update_cache=False)
+        target = dict(value=memory)
+        if cache is not None:
+            target = dict(cache=cross_cache, update_cache=False, total_length=ops.shape(self_cache["value"])[2])
         x = attend(
             x,
             self.cross_attention,

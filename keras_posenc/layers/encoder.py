@@ -91,7 +91,8 @@ class TransformerEncoder(TracedOutputs, keras.layers.Layer):
         self.sharing = checks.one_of("TransformerEncoder", "sharing", sharing, SHARING)
         self.position_spec = position
         self.position_options = dict(position_options or {})
-        self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
+        self.num_heads, self.hidden_dim = checks.heads("TransformerEncoder", num_heads, hidden_dim)
+        self.intermediate_dim = intermediate_dim
         self.max_length, self.extrapolate = max_length, extrapolate
         self.num_segments, self.num_keys = num_segments, num_keys
         if embedding_dim is not None:

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_posenc.encodings.diet_abs_lin import DietAbsLin
-from keras_posenc.encodings.registry import PACKAGE
+from keras_posenc.encodings.registry import PACKAGE, known_options
 from keras_posenc.layers import masking
 from keras_posenc.layers.attention import PositionalAttention
 from keras_posenc.utils import checks, rows
@@ -22,10 +22,11 @@ class LinformerAttention(PositionalAttention):
         max_length: `n`, the longest input.
         num_keys: `k`, 32.
         share_projections: `E` and `F` are one matrix (the paper's key-value sharing).
-        position: `None`, or a `DietAbsLin` (what `DietAbsLinformerAttention` uses).
+        position: `None`, or a `DietAbsLin` (what `DietAbsLinformerAttention` uses); `"diet_abs_lin"` is one with
+            `num_keys`.
 
-    Call arguments are those of `PositionalAttention` but for `position_bias`, `start_index` and `update_cache`;
-    `attention_mask` is a padding mask `(batch, keys)`.
+    Call arguments are those of `PositionalAttention` but for `position_bias`, `start_index`, `total_length` and
+    `update_cache`; `attention_mask` is a padding mask `(batch, keys)`.
 
     Reference: Wang et al., 2020 (arXiv:2006.04768).
     """
@@ -40,6 +41,9 @@ class LinformerAttention(PositionalAttention):
                 "Compressed keys belong to no segment: `num_segments` is not available in Linformer attention. Add "
                 f"segment embeddings to the input. Received: num_segments={kwargs['num_segments']}"
             )
+        kwargs["position_options"] = known_options(
+            kwargs.get("position"), kwargs.get("position_options"), num_keys=num_keys
+        )
         super().__init__(num_heads, key_dim, value_dim, max_length=max_length, **kwargs)
         self.max_length = checks.positive_int(type(self).__name__, "max_length", max_length)
         self.num_keys = checks.positive_int(type(self).__name__, "num_keys", num_keys)
@@ -82,13 +86,8 @@ class LinformerAttention(PositionalAttention):
                 f"{type(self).__name__} has no {'cache' if cache is not None else 'causal mask'}: each compressed key "
                 "holds all positions, later ones too. Use full attention for decoding."
             )
-        if attention_mask is not None and len(attention_mask.shape) != 2:
-            raise ValueError(
-                f"{type(self).__name__} takes a padding mask (batch, keys) only: compressed keys cannot be masked pair "
-                f"by pair. Received: attention_mask of shape {tuple(attention_mask.shape)}"
-            )
         if value is None:
-            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
+            query_mask = masking.implicit(query) if query_mask is None else query_mask
             value = query
             value_mask = query_mask if value_mask is None else value_mask
         shared_input = key is None
@@ -101,8 +100,9 @@ class LinformerAttention(PositionalAttention):
                 "Shorten the input or construct it with a larger `max_length`."
             ),
         )
-        masks = [masking.check_mask(m) for m in (value_mask, key_mask, attention_mask)]
-        real = masking.combine(*(None if m is None else ops.cast(m, "bool") for m in masks))
+        masks = [masking.check_mask(mask) for mask in (value_mask, key_mask, attention_mask) if mask is not None]
+        sizes = (ops.shape(value)[0], length, type(self).__name__)
+        real = masking.combine(*(masking.of_keys(mask, *sizes) for mask in masks))
 
         compressed_key = self._compress(self.key_projection, key, length, real)
         if self.share_projections and shared_input:

@@ -2,10 +2,23 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask, set_keras_mask
 
 from keras_posenc.utils import checks
 
 NEGATIVE = -1e30  # finite, so that a fully masked row has no NaN on its way to zeros
+
+
+def implicit(x):
+    """The mask that Keras keeps for a tensor: on it, or beside it where tensors take no attributes, as in JAX's jit."""
+    return get_keras_mask(x)
+
+
+def with_implicit(x, mask):
+    """`x`, for which Keras keeps this mask from now on."""
+    if mask is not None:
+        set_keras_mask(x, mask)
+    return x
 
 
 def check_mask(mask, name="attention_mask"):
@@ -38,14 +51,40 @@ def as_four_dims(mask, batch=None, query_length=None, key_length=None):
 
     if len(shape) not in (2, 3, 4):
         raise ValueError(message(None))
+    mask = _sized(mask, sizes, message)
+    if len(shape) == 2:
+        return mask[:, None, None, :]
+    return mask[:, None, :, :] if len(shape) == 3 else mask
+
+
+def of_keys(mask, batch, key_length, owner):
+    """A padding mask `(batch or 1, keys)` as booleans, its sizes checked, for a layer that takes no other."""
+    shape = tuple(mask.shape)
+
+    def message(got):
+        known = [size if isinstance(size, int) else "unknown" for size in (batch, key_length)]
+        return (
+            f"{owner} takes a padding mask (batch, keys) only, here with batch={known[0]}, keys={known[1]}: compressed "
+            f"keys cannot be masked pair by pair. Received: a mask of shape {shape}"
+        )
+
+    if len(shape) != 2:
+        raise ValueError(message(None))
+    return _sized(mask, {0: batch, -1: key_length}, message)
+
+
+def _sized(mask, sizes, message):
+    """`mask` as booleans, after `ValueError(message(got))` if an axis has another size than `sizes` says.
+
+    One text, query, or key of each query may be for all.
+    """
+    shape = tuple(mask.shape)
     mask = ops.cast(mask, "bool")
     for axis, size in sizes.items():
         one_for_all = shape[axis] == 1 and (axis != -1 or len(shape) > 2)
         if size is not None and shape[axis] is not None and not one_for_all:
             mask = checks.equal(size, shape[axis], message, then=mask)
-    if len(shape) == 2:
-        return mask[:, None, None, :]
-    return mask[:, None, :, :] if len(shape) == 3 else mask
+    return mask
 
 
 def of_cache(mask, cache_length, attention_mask):

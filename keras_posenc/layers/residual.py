@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_posenc.layers import masking
 from keras_posenc.utils import checks, initializers
 from keras_posenc.utils.outputs import TracedOutputs
 
@@ -25,22 +26,24 @@ class ResidualBlock(TracedOutputs, keras.layers.Layer):
         kernel_initializer,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # A bias that is given stays float32; `_cast` is for the other inputs.
+        super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         name = type(self).__name__
-        self.num_heads = checks.positive_int(name, "num_heads", num_heads)
-        self.hidden_dim = checks.positive_int(name, "hidden_dim", hidden_dim)
+        self.num_heads, self.hidden_dim = checks.heads(name, num_heads, hidden_dim)
         self.intermediate_dim = checks.positive_int(name, "intermediate_dim", intermediate_dim)
-        if hidden_dim % num_heads:
-            raise ValueError(
-                f"`num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
-            )
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
         self.attention_dropout = dropout if attention_dropout is None else attention_dropout
         self.norm_first, self.epsilon = bool(norm_first), epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+
+    def _cast(self, x):
+        """`x` as Keras would cast it, with its mask."""
+        if x is None or keras.backend.standardize_dtype(x.dtype) == self.compute_dtype:
+            return x
+        return masking.with_implicit(self.dtype_policy.convert_input(x, True, self.compute_dtype), masking.implicit(x))
 
     def _make_feed_forward(self):
         """Called by subclasses after they have made their attention, so that weights are in the order of their use."""

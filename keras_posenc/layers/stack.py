@@ -18,9 +18,12 @@ def make_encoding(stack, names, **own):
     if not names:
         return None
     taken = {option for name in names for option in options(name)}
-    common = dict(num_heads=stack.num_heads, max_length=stack.max_length, dtype=stack.dtype_policy)
-    if stack.hidden_dim % stack.num_heads == 0:  # otherwise the block says what is wrong
-        common["key_dim"] = stack.hidden_dim // stack.num_heads
+    common = dict(
+        num_heads=stack.num_heads,
+        key_dim=stack.hidden_dim // stack.num_heads,
+        max_length=stack.max_length,
+        dtype=stack.dtype_policy,
+    )
     if stack.sharing == "head":
         common["share_heads"] = True
     if stack.extrapolate is not None and any(stack.extrapolate in get_class(name).extrapolations for name in names):
@@ -50,6 +53,16 @@ def check_start(start_index, cache):
     """Without a cache, inputs are the whole sequence."""
     if cache is None and checks.static_int(start_index) != 0:
         raise ValueError("Without a cache the inputs are the whole sequence: `start_index` goes with a `cache`.")
+
+
+def check_memory(memory, cache):
+    """Cross-attention looks at a memory, or at the cache that was made of one."""
+    if (memory is None) == (cache is None):
+        raise ValueError(
+            "Pass the `memory` to attend to, or a `cache` that was made from it: by `make_cache(memory, length)` of a "
+            "decoder, `make_cache(memory=memory)` of the cross-attention of a block. "
+            f"Received: {'neither' if memory is None else 'both'}."
+        )
 
 
 def check_options(given, names):

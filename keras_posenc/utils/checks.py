@@ -26,6 +26,22 @@ def one_of(owner, name, value, allowed):
     return value
 
 
+def heads(owner, num_heads, hidden_dim):
+    """Both, if they are whole numbers of at least one, and the first divides the second."""
+    num_heads, hidden_dim = positive_int(owner, "num_heads", num_heads), positive_int(owner, "hidden_dim", hidden_dim)
+    if hidden_dim % num_heads:
+        raise ValueError(
+            f"{owner}: `num_heads` must divide `hidden_dim`. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+        )
+    return num_heads, hidden_dim
+
+
+def built(layer, before):
+    """Refuses a layer without weights; `before` says what they are needed for."""
+    if not layer.built:
+        raise ValueError(f"'{layer.name}' has no weights yet. Build the model or call it once before {before}.")
+
+
 def static_int(value):
     """`value` as a Python int where it is known now, `None` where it is only known when a graph runs."""
     if isinstance(value, (int, np.integer)):
@@ -50,17 +66,17 @@ def concrete(tensor):
 
 
 def at_most(value, limit, message, then=None):
-    """Raises `ValueError(message(value))` if `value > limit`: now if it is known, else when the graph runs.
+    """Raises `ValueError(message(value))` if `value > limit`: now if both are known, else when the graph runs.
 
     A length that is dynamic in a TensorFlow graph becomes an assertion of that graph, and the tensor returned (`then`,
     by default the value) waits for it, so that nothing computed from it can fail first and say less. XLA leaves out
     assertions: there lengths are static, and checked while tracing, but a position that is computed is not.
     """
     then = value if then is None else then
-    known = static_int(value)
-    if known is None:
+    known, most = static_int(value), static_int(limit)
+    if known is None or most is None:
         return _when_run(lambda: value <= limit, message("more"), value, then)
-    if known > limit:
+    if known > most:
         raise ValueError(message(known))
     return then
 

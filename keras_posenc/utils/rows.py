@@ -5,6 +5,11 @@ from keras import ops
 EXTRAPOLATIONS = ("error", "clip", "interpolate")
 
 
+def longest(query_length, key_length, start_index, total_length=None):
+    """The length of the longer sequence, that of the queries or that of the keys; queries may be a part of theirs."""
+    return ops.maximum(key_length, start_index + query_length if total_length is None else total_length)
+
+
 def shrink(length, max_length):
     """By how much positions are squeezed so that `length` of them fit into `max_length`; 1 if they fit already."""
     length = ops.cast(length, "float32")

@@ -70,7 +70,7 @@ def command(program, given, base_paths=(), image=IMAGE, extra=()):
     """
     given = {"port": 8500, **native.absolute(given)}
     for name in ("grpc_socket_path", "model_config_file", *FILES):
-        if given.get(name):
+        if _is_local(given.get(name)):
             given[name] = os.path.abspath(given[name])
     # Without --init the server would be process 1 of the container, which the kernel spares every signal it does not
     # handle: it could only be killed.
@@ -87,13 +87,17 @@ def command(program, given, base_paths=(), image=IMAGE, extra=()):
 
 
 def _read_only(given, base_paths):
-    if given.get("model_config_file"):
-        yield os.path.dirname(given["model_config_file"])
-        paths = base_paths
-    else:
-        paths = [given.get("model_base_path", "")]
-    yield from (os.path.abspath(path) for path in paths if path and "://" not in path)
-    yield from (given[name] for name in FILES if given.get(name))
+    config = given.get("model_config_file")
+    if _is_local(config):
+        yield os.path.dirname(config)
+    paths = base_paths if config else [given.get("model_base_path", "")]
+    yield from (os.path.abspath(path) for path in paths if _is_local(path))
+    yield from (given[name] for name in FILES if _is_local(given.get(name)))
+
+
+def _is_local(path):
+    """Whether a path is that of a file of this machine, and not a URI, or nothing."""
+    return bool(path) and "://" not in path
 
 
 def _outermost(paths):

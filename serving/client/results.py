@@ -73,13 +73,13 @@ class Result:
         Compressed keys of a Linformer are no tokens and stay.
         """
         keep = self.padding_mask[index] > 0
-        width = self.token_ids.shape[1]
+        tokens = self.raw is not None and self.raw.shape[-1] == len(keep) and not self.raw[index][..., ~keep].any()
 
         def cut(maps):
             if maps is None:
                 return None
             kept = maps[index : index + 1][..., keep, :]
-            return kept[..., keep] if maps.shape[-1] == width else kept
+            return kept[..., keep] if tokens else kept
 
         ids = {
             name: None if getattr(self, name) is None else getattr(self, name)[index : index + 1][:, keep]

@@ -13,6 +13,7 @@ from keras_posenc.utils import checks
 from serving.exporting import description, folder, texts, warmup
 from serving.exporting.fused import fused
 from serving.exporting.half import halved
+from serving.exporting.parts import Parts
 from serving.exporting.signatures import Signatures, check_backend
 
 
@@ -46,8 +47,9 @@ def export_model(
             is, if its folds are long enough.
         xla: compile with XLA. TF-Serving then needs `--xla_cpu_compilation_enabled`, and each new shape is compiled.
         half: export a bfloat16 copy of the model: half the size, and outputs within about a hundredth of their range.
-        parts: cut sequences into so many parts that run beside each other, for a runtime with so many cores, one thread
-            within and so many between operations; see `serving.exporting.parts`.
+        parts: cut sequences into so many parts that run beside each other (or texts into so many groups, where they can
+            be shared out evenly), for a runtime with so many cores, one thread within and so many between operations;
+            see `serving.exporting.parts`.
         labels: names of the classes.
         signatures: names of those to export beside `serving_default`; all by default.
         warmup_lengths: lengths of warm-up requests, for every signature; `()` for none.
@@ -77,14 +79,15 @@ def export_model(
         tempfile.TemporaryDirectory() as beside,
     ):
         encoder = None if tokenizer is None else texts.in_graph(tokenizer, max_length, beside)
-        made = Signatures(model, max_length, encoder, xla, signatures)
+        cut = Parts(parts)
+        made = Signatures(model, max_length, encoder, xla, signatures, cut)
         backbone = getattr(model, "backbone", model)
         planned = list(
             warmup.requests(
                 made.names, lengths, warmup_batches, backbone.vocab_size, backbone.encoder.num_layers, max_length
             )
         )
-        with fused(model, parts) as joined:
+        with fused(model, cut) as joined:
             functions = made.concrete()
         _save(model, functions, encoder, joined, pending.path)
         if planned:

@@ -6,9 +6,8 @@
   `MatMul`, `BiasAdd` and gelu next to each other become one operation of the processor's library.
 - Queries, keys and values of self-attention are one product, with the three kernels side by side, so that the
   activations are read once.
-- Layer normalisation subtracts the mean first and scales rows before columns: three passes over the activations fewer
-  than Keras' form, which is made for training. (The processor's library has it as one operation, which the remapper
-  finds in another form. With 128 rows that took longer than the single ones.)
+- Layer normalisation is a batch normalisation whose channels are the rows, which the remapper turns into one operation
+  that reads the activations once. (It finds one in other forms too, and gives that another epsilon.)
 - The shape of what hides padding is stated, and the remapper joins its addition with the product of queries and keys.
 - Sequences are cut into parts that run beside each other, if that is asked for (`parts`).
 
@@ -32,16 +31,16 @@ EQUATIONS = ("abc,cde->abde", "abcd,cde->abe")  # of the projections to heads an
 
 
 @contextlib.contextmanager
-def fused(model, parts=1):
+def fused(model, parts=None):
     """The model with the layers that this module knows in that form.
 
     Args:
         model: a model or a layer.
-        parts: number of parts that sequences are cut into.
+        parts: `Parts` that sequences are cut into; whole by default.
 
     Yields: dict of the variables that were made of several weights, by name.
     """
-    changed, made, parts = [], {}, Parts(parts)
+    changed, made, parts = [], {}, Parts() if parts is None else parts
     try:
         for layer in model._flatten_layers():
             for name, replacement in _replacements(layer, made, parts).items():
@@ -59,10 +58,10 @@ def _replacements(layer, made, parts):
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
         return {}
     if type(layer) is keras.layers.Dense:
-        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part), inputs)}
+        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, parts), inputs)}
     if type(layer) is keras.layers.EinsumDense and layer.equation in EQUATIONS:
         axes = 1 + EQUATIONS.index(layer.equation)
-        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, axes), inputs)}
+        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, parts, axes), inputs)}
     if type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
         return {"call": lambda inputs: parts.map(lambda part: _norm(layer, part), inputs)}
     if type(layer) is PositionalAttention:
@@ -79,7 +78,7 @@ def _replacements(layer, made, parts):
     return {}
 
 
-def _dense(layer, inputs, axes=1):
+def _dense(layer, inputs, parts, axes=1):
     """A product over the last `axes` of the inputs and the first of the kernel, its bias and activation."""
     kernel = tf.convert_to_tensor(layer.kernel)
     width, ends = math.prod(kernel.shape[:axes]), kernel.shape[axes:]
@@ -90,6 +89,8 @@ def _dense(layer, inputs, axes=1):
         found = layer.activation(found)
     if len(inputs.shape) == axes + 1:
         return tf.reshape(found, (-1, *ends))
+    if len(inputs.shape) == axes + 2:
+        return tf.reshape(found, (-1, parts.length(inputs), *ends))
     return tf.reshape(found, tf.concat([tf.shape(inputs)[:-axes], ends], axis=0))
 
 
@@ -133,8 +134,8 @@ class Joint:
         found = tf.matmul(rows, tf.cast(self.kernel, self.dtype))
         if self.bias is not None:
             found = tf.nn.bias_add(found, tf.cast(self.bias, self.dtype))
-        shape = tf.shape(inputs)
-        return tf.transpose(tf.reshape(found, (shape[0], shape[1], len(self.members), heads, size)), (2, 0, 3, 1, 4))
+        length = self.parts.length(inputs)
+        return tf.transpose(tf.reshape(found, (-1, length, len(self.members), heads, size)), (2, 0, 3, 1, 4))
 
 
 def _joinable(layer):
@@ -151,10 +152,19 @@ def _plain_norm(layer):
 
 
 def _norm(layer, inputs):
-    centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    scaled = centred * tf.math.rsqrt(variance + layer.epsilon) * tf.convert_to_tensor(layer.gamma)
-    return tf.nn.bias_add(scaled, tf.convert_to_tensor(layer.beta))
+    shape, nothing = tf.shape(inputs), tf.constant([], tf.float32)
+    rows = tf.reduce_prod(shape[:-1])
+    found = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(inputs, (1, rows, inputs.shape[-1], 1)),
+        scale=tf.fill([rows], 1.0),
+        offset=tf.fill([rows], 0.0),
+        mean=nothing,
+        variance=nothing,
+        epsilon=layer.epsilon,
+        data_format="NCHW",
+        is_training=True,
+    )
+    return tf.reshape(found.y, shape) * tf.convert_to_tensor(layer.gamma) + tf.convert_to_tensor(layer.beta)
 
 
 def _add(block, x, update, norm, parts):

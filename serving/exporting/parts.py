@@ -7,6 +7,9 @@ are cores, and each part goes through all layers by itself; the parts meet only 
 values of all of them. A server runs such a model with `--tensorflow_intra_op_parallelism=1` and
 `--tensorflow_inter_op_parallelism` at the number of parts.
 
+Several texts that can be shared out evenly need not be cut: groups of them go through the model beside each other, and
+never meet. Which of the two it is, a graph finds out for each request (`Parts.by_texts`).
+
 Layers keep taking and giving whole tensors. `Parts` remembers which parts a whole was put together from, and the next
 layer takes those; the whole, if nobody asks for it, is left out of the graph.
 """
@@ -46,6 +49,7 @@ class Parts:
     def __init__(self, count=1):
         self.count = count
         self._known = {}  # from ids of wholes to them and their cuts; an id is theirs as long as they are kept
+        self._lengths = {}  # likewise from ids of tensors to them and their lengths
         self._positions = {}  # the same of positions that layers share
 
     def of(self, whole):
@@ -76,8 +80,38 @@ class Parts:
         """
         if len(wholes[0].shape) < 3:
             return function(*wholes)
-        cuts = [self.of(whole) for whole in wholes]
-        return self.join(cuts[0], [function(*pieces) for pieces in zip(*(cut.pieces for cut in cuts))])
+        cuts, found = [self.of(whole) for whole in wholes], []
+        for pieces in zip(*(cut.pieces for cut in cuts)):
+            length = self.length(pieces[0])
+            found.append(function(*pieces))
+            self._lengths[id(found[-1])] = found[-1], length
+        return self.join(cuts[0], found)
+
+    def length(self, tensor):
+        """Length of a tensor, the same object for those that were made of one another: the graph has it once."""
+        if id(tensor) not in self._lengths:
+            self._lengths[id(tensor)] = tensor, tf.shape(tensor)[1]
+        return self._lengths[id(tensor)][1]
+
+    def by_texts(self, function):
+        """A function of tensors, or dicts of them, to a dict, all with the texts first, that is computed for groups of
+        texts beside each other where they can be shared out evenly. Nothing has to meet then."""
+        if self.count == 1:
+            return function
+
+        def either(*given):
+            batch = tf.shape(tf.nest.flatten(given)[0])[0]
+
+            def groups():
+                cut = [tf.split(each, self.count) for each in tf.nest.flatten(given)]
+                with self.one():
+                    found = [function(*tf.nest.pack_sequence_as(given, group)) for group in zip(*cut)]
+                return {name: tf.concat([each[name] for each in found], axis=0) for name in found[0]}
+
+            even = tf.logical_and(batch > 0, batch % self.count == 0)
+            return tf.cond(even, groups, lambda: function(*given))
+
+        return either
 
     @contextlib.contextmanager
     def one(self):

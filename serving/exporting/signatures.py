@@ -23,6 +23,7 @@ from keras import ops
 from keras_posenc.analysis.effective import effective_attention
 from keras_posenc.checkpoints.tasks import task_of
 from serving.exporting import requests
+from serving.exporting.parts import Parts
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 NAMES = ("serving_default", "attention", "effective_attention", "layer_attention", "text", "embeddings")
@@ -64,10 +65,12 @@ class Signatures:
         xla: whether what the model computes is compiled by XLA, for each shape when it first comes. Checks and
             tokenizers are not.
         wanted: names of signatures to make; all that the model can have by default.
+        parts: `Parts`; whole by default.
     """
 
-    def __init__(self, model, max_length, text_encoder=None, xla=False, wanted=None):
+    def __init__(self, model, max_length, text_encoder=None, xla=False, wanted=None, parts=None):
         self.model, self.max_length, self.text_encoder = model, max_length, text_encoder
+        self.parts = Parts() if parts is None else parts
         self.backbone = getattr(model, "backbone", model)
         self.encoder = self.backbone.encoder
         self.xla = xla
@@ -167,6 +170,7 @@ class Signatures:
         return requests.checked(inputs, self.max_length, self.backbone.vocab_size, segments)
 
     def _compiled(self, compute):
+        compute = self.parts.by_texts(compute)
         return tf.function(compute, jit_compile=True, autograph=False) if self.xla else compute
 
     def _call(self, inputs, intermediates=False):

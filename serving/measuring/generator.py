@@ -62,7 +62,7 @@ def sender(job):
     import grpc
 
     options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
-    target = rest_of_it or job.address
+    target = job.address if job.address.startswith("unix:") else rest_of_it.rstrip("/")
     if scheme == "grpcs":
         channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(), options)
     else:

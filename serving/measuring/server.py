@@ -105,13 +105,13 @@ class MeasuredServer(ModelServer):
         super().__init__(folder / "models.config", base_paths, folder / "server.log", flags)
 
 
-def available(address, name, timeout=10.0):
-    """Whether a server has a version of a model to answer with."""
+def available(address, name, timeout=10.0, absent=("NOT_FOUND", "UNAVAILABLE")):
+    """Whether a server has a version of a model to answer with. `absent`: codes of errors that say that it has none."""
     with Client(address, name, retry=Retry(1), timeout=timeout) as client:
         try:
             return any(state == "AVAILABLE" for state, _ in client.status().values())
         except ClientError as error:
-            if error.code in ("NOT_FOUND", "UNAVAILABLE"):
+            if error.code in absent:
                 return False
             raise
 

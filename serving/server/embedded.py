@@ -3,6 +3,7 @@
 import logging
 import signal
 import threading
+from concurrent import futures
 
 import grpc
 import tensorflow as tf
@@ -168,4 +169,12 @@ def _credentials(path):
     config = protos.read_text(path, protos.SSLConfig())
     pair = (config.server_key.encode(), config.server_cert.encode())
     ca = config.custom_ca.encode() or None
-    return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=config.client_verify)
+    found = grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=config.client_verify)
+    probe = grpc.server(futures.ThreadPoolExecutor(1))
+    try:  # gRPC reads them when it opens a port, which comes after the models
+        probe.add_secure_port("localhost:0", found)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: server_key and server_cert must be the text of PEM files, not paths.") from error
+    finally:
+        probe.stop(None)
+    return found

@@ -20,7 +20,7 @@ class Manager:
     """
     Args:
         loader: `loading.Loader`.
-        poll_seconds: between two looks at the file system; 0 looks once, below 0 never.
+        poll_seconds: between two looks at the file system; 0, or less, looks once.
         labels_for_unavailable: labels may name versions that are not available yet.
         require_versions: a model without any version in its folder is an error, not something to wait for.
         retry_failed: load a version that failed again with each look, for folders mended in place.

@@ -21,7 +21,8 @@ class Options:
         batching_parameters_file: text file with `BatchingParameters`, used if `enable_batching`.
         monitoring_config: `MonitoringConfig`.
         ssl_config_file: text file with an `SSLConfig`, for the gRPC port.
-        grpc_max_threads, num_load_threads, rest_api_num_threads: 0 for a default by the number of cores.
+        grpc_max_threads, rest_api_num_threads: 0 for a default by the number of cores.
+        num_load_threads: versions that are loaded at one time; 0 is one.
         stop_grace_seconds: how long requests under way may take when the server is stopped.
         load_timeout_seconds: how long `start` waits for models; `None` as long as it takes, as TF-Serving.
     """

@@ -62,3 +62,13 @@ def test_a_row_on_the_boundary_stays_in_the_simplex(rng):
 def test_how_far_is_a_share_of_the_way(amount, rng):
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         alternative_attention(*example(rng), seed=1, amount=amount)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_maps_of_low_precision_stay_in_it(dtype, rng):
+    attention, values = (ops.cast(x, dtype) for x in example(rng))
+    found = alternative_attention(attention, values, seed=1)
+    assert found.dtype == attention.dtype
+    found, attention, values = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (found, attention, values))
+    assert (np.abs(found - attention).max(-1) > 1e-4).all()
+    np.testing.assert_allclose(found @ values, attention @ values, atol=0.02)

@@ -133,6 +133,15 @@ def test_positional_matrices_are_the_products_of_figure_8():
     np.testing.assert_allclose(ranks.positional_matrices(diet)[0, 1], query @ key.T, rtol=1e-4, atol=1e-5)
 
 
+def test_positional_matrices_have_the_scale_of_tupe():
+    """Ke et al. divide all scores by sqrt(2 d_h)."""
+    model = make("learned+tupe")
+    table, attention = np.asarray(model.encoder.input_positions[0].table), model.encoder.blocks[1].attention
+    query, key = (np.asarray(dense.kernel)[:, 1] for dense in (attention.query_dense, attention.key_dense))
+    expected = (table @ query) @ (table @ key).T / np.sqrt(2 * SIZE) + attention.position.at(LENGTH).bias[0, 1]
+    np.testing.assert_allclose(ranks.positional_matrices(model)[1, 1], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "position, options, expected",
     [

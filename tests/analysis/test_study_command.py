@@ -168,6 +168,15 @@ def test_the_runner_gives_what_the_model_computes(folders, rng):
     np.testing.assert_allclose(found.hidden_states[:, -1], expected["sequence_output"], atol=1e-5)
 
 
+def test_inputs_that_are_none_are_left_out():
+    model = models.Bert(20, 1, 2, 8, 8, max_length=16)
+    model.build()
+    run, token_ids = Runner(model), np.array([[3, 4, 5]])
+    found = run({"token_ids": token_ids, "segment_ids": None, "padding_mask": None})
+    np.testing.assert_array_equal(found.attention, run({"token_ids": token_ids}).attention)
+    assert found.mask.all()
+
+
 @pytest.mark.parametrize(("position", "warned"), [("shaw", 1), ("rotary+shaw", 1), ("learned", 0), ("diet_rel", 0)])
 def test_positions_in_the_values_are_told(position, warned, rng):
     """Shaw's query i weighs V_j + R[j - i]: the output without null attention is A V, not all of A (V + R)."""

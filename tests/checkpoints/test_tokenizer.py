@@ -188,11 +188,11 @@ def test_words_by_hand():
     assert bert_text.words("ÀÉ x\u200dy", lowercase=False) == ["ÀÉ", "xy"]
 
 
-def test_sentence_pieces(tmp_path):
-    """ALBERT's `spiece.model`: ids of the sentencepiece package on lowered text without accents; and transformers'."""
+def train_pieces(folder, special):
+    """Writes a `spiece.model`; returns it as the sentencepiece package reads it."""
     sentencepiece = pytest.importorskip("sentencepiece")
     sentences = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs", "cafe society"]
-    with open(tmp_path / "spiece.model", "wb") as file:
+    with open(folder / "spiece.model", "wb") as file:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences * 10),
             model_writer=file,
@@ -202,10 +202,22 @@ def test_sentence_pieces(tmp_path):
             unk_id=1,
             bos_id=-1,
             eos_id=-1,
-            user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
+            user_defined_symbols=special,
             minloglevel=2,
         )
-    reference = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+
+
+def test_special_tokens_that_sentence_pieces_lack_are_unknown(tmp_path):
+    reference = train_pieces(tmp_path, ["[CLS]", "[SEP]"])
+    ours = checkpoints.load_tokenizer(tmp_path)
+    assert ours.mask_id is None
+    assert ours.tokenize(["the [MASK] fox"]) == [[*reference.encode("the"), 1, *reference.encode("fox")]]
+
+
+def test_sentence_pieces(tmp_path):
+    """ALBERT's `spiece.model`: ids of the sentencepiece package on lowered text without accents; and transformers'."""
+    reference = train_pieces(tmp_path, ["[CLS]", "[SEP]", "[MASK]"])
     ours = checkpoints.load_tokenizer(tmp_path)
     found = ours.encode([("The  QUICK fox", "café Society"), "box"])
     first, second = reference.encode("the quick fox"), reference.encode("cafe society")

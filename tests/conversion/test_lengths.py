@@ -23,7 +23,7 @@ def output(model, tokens):
 
 @pytest.mark.filterwarnings("ignore:.*not to be trusted")
 @pytest.mark.parametrize("method", [None, "clip", "interpolate"])
-@pytest.mark.parametrize("position", [*EXTENDABLE, "learned+tisa", "diet_rel+learned"])
+@pytest.mark.parametrize("position", [*EXTENDABLE, "learned+tisa", "diet_rel+learned", "diet_abs+t5"])
 def test_old_lengths_are_unchanged_and_longer_ones_run(rng, position, method):
     model = make(position)
     longer = extend_length(model, LONGER, method)
@@ -62,6 +62,21 @@ def test_clipped_distances_are_one_distance():
 
 
 @pytest.mark.filterwarnings("ignore:.*not to be trusted")
+def test_of_a_sum_each_part_is_continued_in_its_own_way():
+    """T5's buckets are defined at all distances; a table is squeezed, so that its ends stay at the ends."""
+    short, long = (m.encoder.blocks[0].attention.position.encodings for m in extended("diet_abs+t5"))
+    np.testing.assert_array_equal(long[1].at(LONGER).bias, short[1].at(LONGER).bias)
+    known, squeezed = (np.asarray(part.at(n).bias) for part, n in ((short[0], LENGTH), (long[0], LONGER)))
+    ends = np.ix_([0], range(HEADS), [0, -1], [0, -1])
+    np.testing.assert_allclose(squeezed[ends], known[ends], rtol=1e-5)
+
+
+def extended(position):
+    model = make(position)
+    return model, extend_length(model, LONGER)
+
+
+@pytest.mark.filterwarnings("ignore:.*not to be trusted")
 def test_extended_models_are_trained_further_or_folded():
     model = extend_length(make("diet_abs"), LONGER, "clip")
     model.fold_positions(LONGER)
@@ -75,6 +90,5 @@ def test_what_has_no_continuation_is_an_error():
         extend_length(make("learned", num_keys=4), LONGER)
     with pytest.raises(ValueError, match=f"takes {LENGTH} tokens already"):
         extend_length(make(), LENGTH)
-    with pytest.raises(ValueError, match="cannot be interpolated together"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        extend_length(make("diet_abs+t5"), LONGER)
+    with pytest.raises(ValueError, match="'synthesizer'.*no way to continue"):
+        extend_length(make("diet_abs+synthesizer"), LONGER)

@@ -107,3 +107,16 @@ def test_layers_that_do_not_exist(layer):
 def test_linear_is_of_the_first_layer():
     with pytest.raises(ValueError, match="first layer"):
         positional_profile(make(), layer=1, words="linear")
+
+
+def test_the_scale_of_tupe_counts():
+    """Ke et al. divide all scores by sqrt(2 d_h), also those of positions at the input."""
+    model = make("learned+tupe")
+    attention = model.encoder.blocks[0].attention
+    words = np.asarray(model.token_embedding.embeddings).mean(axis=0)
+    positions = np.asarray(model.encoder.input_positions[0].table)
+    query, key = (np.asarray(dense.kernel)[:, 0] for dense in (attention.query_dense, attention.key_dense))
+    product = query @ key.T / np.sqrt(2 * attention.key_dim)
+    cross = (words @ product @ positions.T)[None] + (positions @ product @ words)[:, None]
+    found = positional_profile(model, words="linear").matrix[0]
+    np.testing.assert_allclose(found, cross + positions @ product @ positions.T, rtol=1e-4, atol=1e-4)

@@ -40,6 +40,9 @@ def test_gradients_reach_every_position_parameter_and_match_finite_differences(c
     x = tf.constant(rng.normal(size=(2, 6, WIDTH)))
     direction = tf.constant(rng.normal(size=(2, 6, WIDTH)))
     parameters = subject.encoding.trainable_weights
+    if case[0] == "kerple":  # within its limits, which gradients pass: see test_facts.py
+        for parameter in parameters:
+            parameter.assign(np.abs(parameter) + 0.02)
 
     @tf.function
     def loss():

@@ -65,6 +65,31 @@ def test_alibi_three_by_three():
     np.testing.assert_allclose(bias, [[0, -0.5, -1], [-0.5, 0, -0.5], [-1, -0.5, 0]])
 
 
+# KERPLE
+
+
+@pytest.mark.parametrize(
+    "kind, beyond, limit",
+    [("log", (0.004, -1.0), (0.01, 0.01)), ("power", (0.5, -1.0), (0.5, 0.01)), ("power", (0.5, 2.5), (0.5, 2.0))],
+)
+def test_kerple_parameters_beyond_a_limit_have_its_bias_and_its_gradient(kind, beyond, limit):
+    """With the gradient of a maximum, which is 0 there, they would stay where they are for ever."""
+    kerple = encodings.Kerple(num_heads=1, kind=kind, dtype="float64")
+    kerple.build()
+
+    def ask(values):
+        for weight, value in zip((kerple.r1, kerple.r2), values):
+            weight.assign([[value]])
+        with tf.GradientTape() as tape:
+            bias = kerple.bias(4, 4)
+        return bias, tape.gradient(bias, [kerple.r1.value, kerple.r2.value])
+
+    (bias, gradients), (expected, of_limit) = ask(beyond), ask(limit)
+    np.testing.assert_allclose(bias, expected)
+    np.testing.assert_allclose(gradients, of_limit)
+    assert np.abs(gradients).min() > 0
+
+
 # TISA
 
 

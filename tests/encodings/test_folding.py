@@ -7,6 +7,7 @@ import tensorflow as tf
 from subject import CASES, MAX_LENGTH, WIDTH, case_id, make_subject, randomize
 
 import keras_posenc
+from keras_posenc.encodings import DietRel
 from keras_posenc.layers import DietAbsAttention, PositionalAttention, TransformerEncoder
 
 cases = pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -158,12 +159,27 @@ def test_refolding_takes_the_new_weights_and_length(model, x):
     np.testing.assert_allclose(model(x), expected, atol=1e-5)
 
 
-def test_a_fold_that_fails_leaves_nothing_folded():
-    layer = TransformerEncoder(2, 3, WIDTH, 24, position="alibi+diet_rel", max_length=6)
+SUM = dict(position="alibi+diet_rel", max_length=6)
+
+
+def test_a_fold_that_fails_leaves_nothing_folded(monkeypatch):
+    layer = TransformerEncoder(2, 3, WIDTH, 24, **SUM)
     layer.build((None, None, WIDTH))
-    with pytest.raises(ValueError, match="max_length=6"):
-        layer.fold_positions(7)
+    last = keras_posenc.position_encodings(layer)[-1]
+    monkeypatch.setattr(last, "foldable_tables", lambda length: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        layer.fold_positions(6)
     assert all(e.folded_length is None for e in keras_posenc.position_encodings(layer))
+
+
+@pytest.mark.parametrize("layer", [TransformerEncoder(2, 3, WIDTH, 24, **SUM), PositionalAttention(3, 4, **SUM)])
+def test_a_fold_that_is_refused_leaves_the_one_that_was_there(layer):
+    layer.build((None, None, WIDTH))
+    layer.fold_positions(4)
+    for length, message in ((7, "max_length=6"), (0, "at least 1")):
+        with pytest.raises(ValueError, match=message):
+            layer.fold_positions(length)
+    assert {e.folded_length for e in keras_posenc.position_encodings(layer)} == {4}
 
 
 def test_folding_before_building_says_so():
@@ -179,6 +195,19 @@ def test_interpolated_positions_fold_only_within_the_table(rng):
     layer.fold_positions(6)
     with pytest.raises(ValueError, match="depend on the length"):
         layer.fold_positions(7)
+
+
+def test_a_fold_is_not_for_a_target_that_is_interpolated():
+    """Three keys and one query would fit; but the query is of a sequence of eight, squeezed into the table."""
+    rel = DietRel(num_heads=2, max_length=4, extrapolate="interpolate")
+    rel.build()
+    expected = rel.at(1, 3, 2, total_length=8).bias
+    assert not np.allclose(rel.at(1, 3, 2).bias, expected)
+    rel.fold(4)
+    np.testing.assert_array_equal(rel.at(1, 3, 2, total_length=8).bias, expected)
+    later = tf.function(lambda total: rel.at(1, 3, 2, total_length=total).bias)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="folded at length 4"):
+        later(tf.constant(8))
 
 
 def test_shared_encodings_fold_once(rng):

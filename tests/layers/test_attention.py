@@ -15,6 +15,7 @@ from keras_posenc.layers import (
     PositionalAttention,
     TisaAttention,
     TransformerBlock,
+    TransformerDecoder,
     TransformerEncoder,
 )
 
@@ -273,6 +274,16 @@ def bad_calls():
             lambda: TransformerEncoder(2, 5, WIDTH, 16, position="tisa"),
             "hidden_dim=12, num_heads=5",
         ),
+        "heads that do not divide, of a size that the encoding needs": (
+            lambda: TransformerEncoder(2, 5, WIDTH, 16, position="rotary"),
+            "TransformerEncoder.*hidden_dim=12, num_heads=5",
+        ),
+        "heads that do not divide, in a decoder": (
+            lambda: TransformerDecoder(2, 5, WIDTH, 16, position="rotary"),
+            "TransformerDecoder.*hidden_dim=12, num_heads=5",
+        ),
+        "zero heads of an encoder": (lambda: TransformerEncoder(2, 0, WIDTH, 16, max_length=8), "num_heads=0"),
+        "no width of a decoder": (lambda: TransformerDecoder(2, 3, 0, 16), "hidden_dim=0"),
         "zero heads": (lambda: PositionalAttention(0, 4), "num_heads=0"),
         "dropout of one": (lambda: PositionalAttention(3, 4, dropout=1.0), "dropout=1.0"),
         "unknown option": (

@@ -54,6 +54,28 @@ def test_a_cache_holds_what_it_was_made_for(start, tokens, x):
         later(tf.constant(7))
 
 
+@pytest.mark.parametrize("start", [None, 4], ids=["tensor", "number"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+def test_a_cache_of_unknown_length_holds_no_more_than_its_length(start, compiled, x):
+    layer = PositionalAttention(3, 4, position="alibi")
+    whole = layer(x, use_causal_mask=True)
+    _, filled = layer(x[:, :4], cache=layer.make_cache(2, 5))
+    unknown = tf.TensorSpec((None, 3, None, 4))
+    signature = [{"key": unknown, "value": unknown}, tf.TensorSpec((), "int32")]
+
+    @tf.function(input_signature=signature, jit_compile=compiled)
+    def step(cache, t):
+        return layer(x[:, 4:], cache=cache, start_index=t if start is None else start)[0]
+
+    np.testing.assert_allclose(step(filled, 4), whole[:, 4:], atol=1e-5)
+    full = {name: values[:, :, :4] for name, values in filled.items()}
+    if compiled:
+        assert np.isnan(step(full, 4)).all()
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Make a longer cache"):
+            step(full, 4)
+
+
 @pytest.mark.parametrize("both", [False, True], ids=["query", "query and value"])
 def test_a_mask_of_new_tokens_is_no_mask_of_the_cache(both):
     embedding, layer = keras.layers.Embedding(10, 12, mask_zero=True), PositionalAttention(3, 4)
@@ -132,6 +154,10 @@ def test_a_start_needs_a_cache(make, x):
 def test_make_cache_says_what_it_needs(x):
     with pytest.raises(ValueError, match="`batch_size` and `length`, or a `memory`"):
         PositionalAttention(3, 4).make_cache()
+    with pytest.raises(ValueError, match="no weights yet. Build"):
+        PositionalAttention(3, 4).make_cache(memory=x)
+    with pytest.raises(ValueError, match="no weights yet. Build"):
+        TransformerDecoder(1, 3, 12, 16, "tisa", "same", sharing="layer").make_cache(x, 4)
 
 
 @pytest.mark.parametrize("folded", [False, True])

@@ -14,6 +14,7 @@ from keras_posenc.layers import (
     PositionalAttention,
     TransformerBlock,
     TransformerDecoder,
+    TransformerDecoderBlock,
     TransformerEncoder,
 )
 
@@ -136,6 +137,37 @@ def test_a_causal_encoder_spends_no_parameters_on_what_comes_after():
     block = TransformerBlock(3, 16, 12, causal=True, position="t5")
     assert block.attention.position.bidirectional is False
     assert TransformerBlock.from_config(block.get_config()).attention.position.bidirectional is False
+
+
+def test_a_decoder_block_spends_none_on_what_comes_after_either():
+    block = TransformerDecoderBlock(3, 16, 12, position="t5", cross_position="t5")
+    again = TransformerDecoderBlock.from_config(block.get_config())
+    for each in (block, again):
+        assert each.self_attention.position.bidirectional is False
+        assert each.cross_attention.position.bidirectional is True
+    block = TransformerDecoderBlock(3, 16, 12, position="synthesizer", max_length=8)
+    whole = block(X, X)
+    cache = block.self_attention.make_cache(2, 5), block.cross_attention.make_cache(memory=X)
+    np.testing.assert_allclose(block(X, cache=cache)[0], whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", ["diet_abs_lin", ["diet_abs_lin"]])
+def test_a_named_encoding_has_the_compressed_keys_of_its_layer(position):
+    layer = LinformerAttention(3, 4, 8, num_keys=5, position=position)
+    block = TransformerBlock(3, 16, 12, max_length=8, num_keys=5, position=position)
+    assert layer.position.num_keys == block.attention.position.num_keys == 5
+    assert layer(X).shape == block(X).shape == X.shape
+    with pytest.raises(ValueError, match="num_keys=5 differs from that of the encoding, 7"):
+        LinformerAttention(3, 4, 8, num_keys=5, position=position, position_options={"num_keys": 7})
+
+
+def test_a_bias_given_to_a_block_of_low_precision_stays_exact():
+    """Around 100, bfloat16 has steps of one half."""
+    block = TransformerBlock(3, 16, 12, dtype="mixed_bfloat16")
+    bias = 100 + np.random.default_rng(1).normal(size=(1, 3, 5, 5)).astype("float32")
+    _, found = block(X, position_bias=bias, return_intermediates=True)
+    _, expected = block.attention(X, position_bias=bias, return_attention_scores=True)
+    np.testing.assert_array_equal(found["attention"], expected)
 
 
 def test_scaling_by_one_is_none():

@@ -61,6 +61,15 @@ def test_cached_steps_with_several_encodings(position, cross):
     np.testing.assert_allclose(decode(model, inputs, [1] * 6), logits(model, inputs), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["diet_rel", "diet_abs", "tupe_rel", "diet_rel+diet_abs"])
+@pytest.mark.parametrize("sharing", ["none", "layer"])
+def test_cached_steps_squeeze_positions_as_the_whole_does(name, sharing):
+    """A target longer than the table, and than the source: its length counts in cross-attention from the first step."""
+    model = make(name, sharing=sharing, cross_position="same", max_length=4, extrapolate="interpolate")
+    inputs = batch(source=3, target=8)
+    np.testing.assert_allclose(decode(model, inputs, [1] * 8), logits(model, inputs), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", DECODABLE)
 def test_targets_do_not_look_ahead_but_do_look_back(name):
     model = make(name, cross_position="same")
@@ -252,6 +261,14 @@ def test_errors_say_what_is_wrong():
         make()({**batch(), "segment_ids": batch()["token_ids"]})
     with pytest.raises(ValueError, match="max_length=8"):
         make("learned")(batch(target=9))
-    decoder = make().decoder
-    with pytest.raises(ValueError, match="neither"):
-        decoder(np.zeros((1, 2, 8), "float32"))
+    decoder, x = make().decoder, np.zeros((1, 2, 8), "float32")
+    block = decoder.blocks[0]
+    caches = (
+        (decoder, decoder.make_cache(x, 2)),
+        (block, (block.self_attention.make_cache(1, 2), block.cross_attention.make_cache(memory=x))),
+    )
+    for layer, cache in caches:
+        with pytest.raises(ValueError, match="neither"):
+            layer(x)
+        with pytest.raises(ValueError, match="both"):
+            layer(x, x, cache=cache)

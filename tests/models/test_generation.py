@@ -224,6 +224,19 @@ def test_a_fold_shorter_than_the_search(position):
     np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
 
 
+@pytest.mark.parametrize("sharing", ["none", "layer"])
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_a_fold_as_long_as_the_source_and_shorter_than_the_search(sharing, jit_compile):
+    model = make(max_length=12, position="diet_rel", cross_position="same", sharing=sharing)
+    options = dict(bos_id=BOS, eos_id=EOS, jit_compile=jit_compile)
+    expected = generate(model, sources(), **options)
+    assert (expected["token_ids"][:, 8:] != 0).any()  # sources are padded to 8
+    model.fold_positions(8)
+    found = generate(model, sources(), **options)
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+
+
 def test_folding_between_searches():
     model = make(position="diet_rel", sharing="layer")
     before = generate(model, sources(), bos_id=BOS, eos_id=EOS)

@@ -111,6 +111,13 @@ def test_docker_mounts_what_the_flags_name():
     assert "--publish" not in line
 
 
+def test_docker_leaves_uris_as_they_are():
+    given = {"model_config_file": "gs://bucket/models.config", "monitoring_config_file": "gs://bucket/monitoring"}
+    line = docker.command("docker", given)
+    assert "--mount" not in line
+    assert {f"--{name}={uri}" for name, uri in given.items()} < set(line)
+
+
 def test_docker_publishes_the_default_port():
     line = docker.command("docker", {"model_base_path": "/m"})
     assert values_after(line, "--publish") == ["8500:8500"]

@@ -13,6 +13,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from keras_posenc.models import Classifier
 from serving.client import Client, ClientError, Retry
+from serving.client.results import Result
 from serving.exporting import export_model
 from serving.server.batching import Queue
 from serving.server.embedded import EmbeddedServer
@@ -120,6 +121,16 @@ def test_rows_of_different_lengths_are_answered_as_if_each_came_alone(connect):
         np.testing.assert_array_equal(cut.token_ids, alone.token_ids)
         np.testing.assert_allclose(cut.attention(), alone.attention(), atol=1e-5)
         np.testing.assert_allclose(cut.effective_attention(), alone.effective_attention(), atol=1e-4)
+
+
+def test_compressed_keys_are_no_padding_of_a_row():
+    """As many of them as there are tokens with padding; everybody looks at all of them."""
+    mask = np.array([[1, 1, 0]])
+    maps = np.full((1, 1, 1, 3, 3), 1 / 3, "float32")
+    found = Result(np.zeros((1, 2)), mask, mask, mask, raw=maps, effective=maps).row(0)
+    assert found.raw.shape == found.effective.shape == (1, 1, 1, 2, 3) and found.token_ids.shape == (1, 2)
+    own = maps * [1, 1, 0]  # nobody looks at padding
+    assert Result(np.zeros((1, 2)), mask, mask, mask, raw=own, effective=maps).row(0).effective.shape[-2:] == (2, 2)
 
 
 def test_ids_against_the_model_in_python(connect, model):

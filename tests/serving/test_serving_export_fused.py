@@ -134,7 +134,7 @@ def test_every_product_of_the_graph_is_followed_by_its_bias(tmp_path, rng):
 
 
 @pytest.mark.integration
-def test_hiding_padding_is_part_of_the_product(tmp_path, rng):
+def test_hiding_padding_is_part_of_the_product_and_normalisation_one_operation(tmp_path, rng):
     path = export_model(make(), tmp_path / "m", signatures=(), warmup_lengths=())
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
@@ -148,3 +148,4 @@ def test_hiding_padding_is_part_of_the_product(tmp_path, rng):
     if not any("_Mkl" in label for label in labels):
         pytest.skip("this TensorFlow runs without oneDNN")
     assert sum("= _MklFusedBatchMatMulV2(" in label for label in labels) == LAYERS
+    assert sum("= _MklLayerNorm(" in label for label in labels) == 2 * LAYERS + 1  # and that of the embeddings

@@ -22,7 +22,7 @@ def traced(model, parts, intermediates=False):
     def run(given):
         return model(given, return_intermediates=intermediates, training=False)
 
-    with fused(model, parts):
+    with fused(model, Parts(parts)):
         run.get_concrete_function()
     return run
 
@@ -82,7 +82,7 @@ def test_an_encoder_that_looks_back_and_normalises_first(rng):
     encoder = TransformerEncoder(2, 2, 8, 16, position="tisa", causal=True, norm_first=True)
     x = rng.normal(size=(2, 5, 8)).astype("float32")
     expected = encoder(x)
-    with fused(encoder, 2):
+    with fused(encoder, Parts(2)):
         np.testing.assert_allclose(encoder(x), expected, atol=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_attention_that_is_not_an_encoders_stays_whole(rng):
     x, y = rng.normal(size=(2, 2, 5, 8)).astype("float32")
     mask = rng.integers(0, 2, (2, 5, 5))
     expected = layer(x, attention_mask=mask), layer(x, y)
-    with fused(layer, 2):
+    with fused(layer, Parts(2)):
         for found, wanted in zip((layer(x, attention_mask=mask), layer(x, y)), expected):
             np.testing.assert_allclose(found, wanted, atol=1e-5)
 
@@ -122,39 +122,58 @@ def test_an_export_in_parts_answers_as_the_model_does(tmp_path, rng):
         export_model(model, tmp_path / f"in{parts}", tokenizer(), parts=parts, warmup_lengths=()) for parts in (1, 2)
     )
     assert not any({"call", "_add", "_heads"} & set(vars(layer)) for layer in model._flatten_layers())
-    given = inputs(rng)
-    layer = {"layer": np.array([0, 1, 0], "int32")}
-    for signature in ("serving_default", "attention", "effective_attention", "layer_attention"):
-        more = layer if signature == "layer_attention" else {}
-        found, expected = (call(path, signature, **given, **more) for path in (cut, whole))
-        for name in expected:
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-4, err_msg=f"{signature}, {name}")
+    for batch in (1, 3, 4):
+        answers_as(whole, cut, inputs(rng, batch))
     text = {"text": np.array([b"hello world"]), "text_pair": np.array([b""])}
     np.testing.assert_allclose(call(cut, "text", **text)["logits"], call(whole, "text", **text)["logits"], atol=1e-4)
     assert "sequences in 2 parts" in reading.report(cut) and "sequences in" not in reading.report(whole)
 
 
-@pytest.mark.integration
-def test_parts_meet_only_for_keys_and_values(tmp_path, rng):
-    path = export_model(make(), tmp_path / "m", signatures=(), warmup_lengths=(), parts=2)
+def answers_as(whole, cut, given):
+    layer = {"layer": np.arange(len(given["token_ids"]), dtype="int32") % 2}
+    for signature in ("serving_default", "attention", "effective_attention", "layer_attention"):
+        more = layer if signature == "layer_attention" else {}
+        found, expected = (call(path, signature, **given, **more) for path in (cut, whole))
+        for name in expected:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-4, err_msg=f"{signature}, {name}")
+
+
+def ran(path, given):
+    """Number of products with weights that an export computes, and ranks of what it splits and puts together."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         signature = v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
-        fed = {signature.inputs[name].name: value for name, value in inputs(rng).items()}
+        fed = {signature.inputs[name].name: value for name, value in given.items()}
         run = v1.RunMetadata()
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         session.run(signature.outputs["logits"].name, fed, options, run)
     nodes = [node for device in run.step_stats.dev_stats for node in device.node_stats]
     products = [node for node in nodes if "MatMul(" in node.timeline_label and "Batch" not in node.timeline_label]
-    assert len(products) == 2 * 4 * LAYERS + 1  # and the pooler
-    ranks = {"ConcatV2": [], "SplitV": []}
+    ranks = {"ConcatV2": [], "SplitV": [], "Split": []}
     for node in nodes:
         for name, found in ranks.items():
             if f"= {name}(" in node.timeline_label:
                 found.append(len(node.output[0].tensor_description.shape.dim))
+    return len(products), ranks
+
+
+@pytest.mark.integration
+def test_parts_meet_only_for_keys_and_values(tmp_path, rng):
+    path = export_model(make(), tmp_path / "m", signatures=(), warmup_lengths=(), parts=2)
+    products, ranks = ran(path, inputs(rng))
+    assert products == 2 * 4 * LAYERS + 1  # and the pooler
     # Keys and values of each layer, and the output of the last one for the pooler; the rest are shapes.
     assert sorted(rank for rank in ranks["ConcatV2"] if rank > 1) == [3] + [4] * 2 * LAYERS
     assert ranks["SplitV"] == [2, 3] or ranks["SplitV"] == [3, 2]  # segments and embeddings
+
+
+@pytest.mark.integration
+def test_groups_of_texts_never_meet(tmp_path, rng):
+    path = export_model(make(), tmp_path / "m", signatures=(), warmup_lengths=(), parts=2)
+    products, ranks = ran(path, inputs(rng, batch=4))
+    assert products == 2 * (4 * LAYERS + 1)
+    assert [rank for rank in ranks["ConcatV2"] if rank > 1] == [2] and ranks["SplitV"] == []  # the logits
+    assert ranks["Split"] == [2] * 3  # the inputs
 
 
 @pytest.mark.parametrize(

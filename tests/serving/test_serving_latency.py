@@ -5,6 +5,7 @@ import re
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 from absl import flags
@@ -13,11 +14,15 @@ from serving_models import ROW, add_version
 from keras_posenc import models
 from keras_posenc.benchmark.store import Store
 from serving import latency
+from serving.client.client import connect
+from serving.client.errors import ClientError
 from serving.exporting import export_model
 from serving.measuring import loads, statistics, tables
 from serving.measuring.calls import check_same, requests, take_turns
-from serving.measuring.generator import Job, due_times, generate
-from serving.measuring.settings import Plan, Settings, batching_text
+from serving.measuring.generator import Job, due_times, generate, sender
+from serving.measuring.run import Run
+from serving.measuring.server import free_ports
+from serving.measuring.settings import SIGNATURES, Plan, Settings, batching_text
 from serving.server import batching, protos
 from serving.server.embedded import EmbeddedServer
 from serving.server.options import Options
@@ -216,6 +221,45 @@ def test_from_flags_to_page(tmp_path, capsys):
         assert (output / f"{name}.csv").read_text().count("\n") > 1 and f"\n{name}\n" in "\n" + shown
     page = (output / "index.html").read_text()
     assert page.count("data:image/png") >= 5 and "Latency against the offered rate" in page
+
+
+def test_what_is_asked_for_later_is_measured_too(tmp_path):
+    """Another protocol, another number of clients, and a load curve whose parts are of another throughput."""
+    store = Store(None, {})
+
+    def left(task, **plan):
+        return Run(Plan(("learned",), **plan), Settings(), store, tmp_path, None)._left(task, "learned")
+
+    store.put(("latency", 1, "learned", "rest"), {})
+    store.put(("signatures", SIGNATURES[-1], "learned", "rest"), {})
+    for task in ("latency", "signatures"):
+        assert not left(task, batches=(1,), protocols=("rest",)) and left(task, batches=(1,))
+    for way in ("grpc", "rest"):
+        for clients in (1, 16):
+            store.put(("throughput", "learned", way, clients), {})
+        store.put(("load", "learned", way, 0.5), {"clients": 16})
+    assert not left("throughput", concurrency=(1, 16)) and left("throughput", concurrency=(1, 4, 16))
+    assert not left("load", fractions=(0.5,), concurrency=(1, 16)) and left("load", fractions=(0.5, 1.0))
+    assert left("load", fractions=(0.5,), concurrency=(1, 32))
+
+
+def test_a_server_that_does_not_answer_is_not_said_to_lack_models():
+    port = free_ports(1)[0]
+    with pytest.raises(ClientError, match="UNAVAILABLE"):
+        latency.run(parsed(f"--server=localhost:{port}", "--served=m"))
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [("unix:/s", "unix:/s"), ("unix:///s", "unix:///s"), ("grpc://a:1/", "a:1"), ("grpc://a:1", "a:1")],
+)
+def test_generators_read_addresses_as_clients_do(monkeypatch, address, target):
+    asked = []
+    real = grpc.insecure_channel
+    monkeypatch.setattr(grpc, "insecure_channel", lambda *given: asked.append(given[0]) or real(*given))
+    sender(Job(address, "m", b"", clients=1, duration=1.0))[1]()
+    connect(address, "m").close()
+    assert asked == [target, target]
 
 
 def test_requests_are_of_the_asked_shape():

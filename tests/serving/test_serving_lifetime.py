@@ -88,6 +88,14 @@ def test_a_taken_port_is_an_error(serve, base_path):
         serve(model_base_path=str(base_path), port=server.port)
 
 
+def test_paths_instead_of_keys_are_named_before_models_are_loaded(tmp_path):
+    ssl = protos.SSLConfig(server_key="/etc/key.pem", server_cert="/etc/cert.pem")
+    (tmp_path / "ssl").write_text(str(ssl))
+    server = EmbeddedServer(Options(port=0, model_base_path="/nowhere", ssl_config_file=str(tmp_path / "ssl")))
+    with pytest.raises(ValueError, match="ssl: server_key and server_cert must be the text of PEM files"):
+        server.start()
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_ssl(serve, base_path, tmp_path):
     key, cert = tmp_path / "key", tmp_path / "cert"

@@ -39,6 +39,9 @@ def folder(tmp_path_factory):
             second = first if number % 2 else " ".join(rng.choice(WORDS, 4))
             rows.append(f"{number % 2}\t{number}\t{number}\t{first}\t{second}")
         (root / "MRPC" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    (root / "SST-2").mkdir()
+    (root / "SST-2" / "train.tsv").write_text("sentence\tlabel\n" + "some words\t0\nothers\t1\n" * 8)
+    (root / "SST-2" / "dev.tsv").write_text("sentence\tlabels\n" + "some words\t0\nothers\t1\n" * 8)
     return root
 
 
@@ -79,6 +82,22 @@ def test_a_sweep_reports_the_median_of_the_best_rate_and_is_not_run_again(folder
     capsys.readouterr()
     run(*arguments)
     assert capsys.readouterr().err.count("is a finished run") == 4
+
+
+@pytest.mark.integration
+def test_a_run_knows_its_data(folder, tmp_path):
+    """As many examples with other labels are another run, and not one that is finished."""
+    (tmp_path / "data" / "MRPC").mkdir(parents=True)
+    for split in ("train", "dev"):
+        text = (folder / "MRPC" / f"{split}.tsv").read_text()
+        (tmp_path / "data" / "MRPC" / f"{split}.tsv").write_text(text)
+    asked = common(folder, tmp_path / "out", f"--data_dir={tmp_path / 'data'}")
+    found = run(*asked)
+    assert run(*asked) == found
+    swapped = text.replace("\n0\t", "\n?\t").replace("\n1\t", "\n0\t").replace("\n?\t", "\n1\t")
+    (tmp_path / "data" / "MRPC" / "dev.tsv").write_text(swapped)
+    with pytest.raises(ValueError, match="data"):
+        run(*asked)
 
 
 @pytest.mark.integration
@@ -140,6 +159,8 @@ def test_a_run_that_diverges_ends_with_a_line(name, monkeypatch):
         (["--learning_rates=1e-3,fast"], "takes numbers, joined by commas. Received: 1e-3,fast"),
         (["--max_length=64"], "64 tokens are too many: give a smaller --max_length.*max_length=32"),
         (["--task=word_order:questions"], "word_order:acceptability and word_order:entailment are done here"),
+        (["--by_length", "--static"], "--by_length is for batches of different lengths"),
+        (["--task=sst-2"], "the file of dev has no column of labels"),
     ],
 )
 def test_wrong_flags_are_named_before_training(folder, tmp_path, more, message):

@@ -50,6 +50,7 @@ def test_all_are_the_registered_encodings_that_can_do_the_task(tmp_path):
         (["--task=mrpc", "--positions=tisa", "--checkpoint=model"], "{positions}"),
         (["--positions=tisa", "--batch=20000"], "fewer than batch=20000"),
         (["--task=mrpc", "--positions=tisa", "--checkpoint=no/{positions}"], "no/tisa"),
+        (["--task=mrpc", "--checkpoint=no/{positions}", "--sharing=layer"], "--checkpoint does not go with --sharing"),
         (["--task=word_order:questions", "--positions=bag_of_words,tisa"], "acceptability and"),
         (["--positions=tisa", "--model_options=kernel=3"], "kernel"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.comparing import pool, runs
+from training.comparing import pool
 from training.files import alone
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from training import parallel_flags, translate
+from training import engine, parallel_flags, translate
 from training.data import word_order
 from training.data.records import Parallel
 from training.tasks import decoding
@@ -211,6 +211,22 @@ def test_patience_may_leave_fewer_checkpoints_to_average(corpus, tmp_path, capsy
 
 
 @pytest.mark.integration
+def test_only_checkpoints_of_evaluations_are_averaged(corpus, tmp_path):
+    """The first loop of steps ends before the first evaluation, with weights that have hardly been trained."""
+    more = ("--steps=6", "--eval_every=2", "--steps_per_loop=1", "--average=3", "--patience=1", "--beam=1")
+    found = run(*arguments(corpus[0], tmp_path / "out", *more, "--learning_rate=1e-12", "--bleu_sample=0"))
+    assert found["averaged"] == 2 and engine.newest_steps(tmp_path / "out") == [2, 4]
+
+
+def test_checkpoints_between_evaluations_count_for_the_average():
+    options = engine.TrainOptions(steps=100, batch=1, checkpoint_every=30, steps_per_loop=20, eval_every=100)
+    task = SimpleNamespace(num_examples=10)
+    translate._check_average(2, options, task)  # at 40 and 80, or more often
+    with pytest.raises(ValueError, match="--average=3 needs as many checkpoints, and this run is going to have 2"):
+        translate._check_average(3, options, task)
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("more", [(), ("--patience=1", "--keep=1")])
 def test_checkpoints_that_were_dropped_are_not_left_out_of_the_average(corpus, tmp_path, more):
     """Two of four are there, or one of the two that patience left: the run did not end with so few."""
@@ -257,6 +273,8 @@ def test_bad_flags_are_named_before_anything_is_done(corpus, tmp_path):
         ((*asked, "--model_options=rank=4"), "rank"),
         ((*asked, "--vocabulary=", "--strategy=multi_worker_mirrored"), "same vocabulary"),
         ((*asked, "--average=3"), "--average=3 needs as many checkpoints"),
+        ((*asked, "--average=2", "--checkpoint_every=2", "--ema=0.9"), "--average and --ema"),
+        ((*asked, "--dev=test", "--test=dev"), "--test=dev: the dev set of this run is another"),
         ((*asked, "--batch=17"), "16 training examples"),
         ((*asked, "--dev_source=x", "--download"), "--data_dir does not go with --dev_source, --download: leave one"),
         ((*asked, "--vocabulary_size=99"), "--vocabulary does not go with --vocabulary_size"),

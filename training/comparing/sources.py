@@ -4,6 +4,7 @@ import inspect
 
 from keras_posenc import encodings, models
 from keras_posenc.models.bert import Bert
+from training import ignored
 from training.model_flags import parse_options
 from training.tasks.models import ModelSource, find
 
@@ -37,6 +38,7 @@ def source(values, position, tokenizer=None, **defaults):
         tokenizer = load_tokenizer(find(values.tokenizer))
     encodings.parse(position)
     if values.checkpoint is not None:
+        ignored.refuse(values, "--checkpoint", ["model", "sharing"])
         if PLACE not in values.checkpoint:
             raise ValueError(
                 f"A checkpoint has the positions it was trained with. Name one for each encoding, with {PLACE} in "

@@ -131,10 +131,17 @@ class Classes(Subject):
     def read(self):
         self.options.validate(examples=len(self.data[0]))
 
+    @functools.cached_property
+    def digests(self):
+        """What tells the data from other data."""
+        train, dev, *_ = self.data
+        return {name: data.digest() for name, data in {"train": train, **dev}.items()}
+
     def known(self, position):
-        if not self.has_bag and self.data[0].label_names is None:
-            return "regress", super().known(position)[1]
-        return super().known(position)
+        name, known = super().known(position)
+        if self.has_bag:
+            return name, known
+        return "regress" if self.data[0].label_names is None else name, {**known, "data": self.digests}
 
     def _make(self, position, train, evaluations, seed=0):
         *_, measure, primary = self.data

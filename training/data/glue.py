@@ -56,10 +56,6 @@ class Task:
     unlabelled: str | None = None
 
     @property
-    def primary(self):
-        return self.metrics[0]
-
-    @property
     def dev_splits(self):
         """The splits that are reported: two for MNLI."""
         return tuple(split for split in self.files if split.startswith("dev"))

@@ -1,6 +1,7 @@
 """What a data set is once it is read, whatever it was read from."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 
@@ -42,6 +43,11 @@ class Classification:
     def texts(self):
         """A list of texts or of pairs, as tokenizers take them."""
         return self.first if self.second is None else list(zip(self.first, self.second))
+
+    def digest(self):
+        """A short name of texts and labels, the same for the same ones."""
+        labels = None if self.labels is None else self.labels.tolist()
+        return hashlib.sha256(repr((self.first, self.second, labels)).encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass

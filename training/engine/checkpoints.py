@@ -8,6 +8,15 @@ import tensorflow as tf
 NEWEST, BEST = "checkpoints", "best"
 
 
+class Manager(tf.train.CheckpointManager):
+    """Where a loop asks whether it is time to save, TensorFlow's says yes at the first time, whatever the interval."""
+
+    def save(self, checkpoint_number=None, check_interval=True, options=None):
+        if check_interval and not self.checkpoints and int(checkpoint_number) < self.checkpoint_interval:
+            return None
+        return super().save(checkpoint_number, check_interval, options)
+
+
 class Checkpoints:
     """The checkpoints of a run.
 
@@ -36,7 +45,7 @@ class Checkpoints:
             best_folder = os.path.join(output, BEST)
             for folder in (self.newest_folder, best_folder):
                 remove_unfinished(folder)
-            self.manager = tf.train.CheckpointManager(
+            self.manager = Manager(
                 self.checkpoint, self.newest_folder, keep, checkpoint_interval=every, step_counter=step
             )
             self.best = tf.train.CheckpointManager(tf.train.Checkpoint(weights=_values(model)), best_folder, 1)

@@ -51,6 +51,8 @@ class Classify(Task):
         some = train if train is not None else next(iter(evaluations.values()))
         self.label_names = some.label_names
         self.name = "regress" if self.label_names is None else "classify"
+        given = {**({} if train is None else {"train": train}), **evaluations}
+        self.digests = {name: data.digest() for name, data in given.items()}
         self.train = None if train is None else self._encoded(train)
         self.evaluations = {name: self._encoded(data) for name, data in evaluations.items()}
 
@@ -78,6 +80,7 @@ class Classify(Task):
             **self.source.config(),
             **self.about,
             "examples": {"train": self.num_examples, **sizes},
+            "data": self.digests,
             "label_names": self.label_names,
             "max_length": self.max_length,
             "static": self.static,
