@@ -87,7 +87,7 @@ def export_model(
                 made.names, lengths, warmup_batches, backbone.vocab_size, backbone.encoder.num_layers, max_length
             )
         )
-        with fused(model, cut) as joined:
+        with fused(model, cut, xla) as joined:
             functions = made.concrete()
         _save(model, functions, encoder, joined, pending.path)
         if planned:

@@ -31,19 +31,20 @@ EQUATIONS = ("abc,cde->abde", "abcd,cde->abe")  # of the projections to heads an
 
 
 @contextlib.contextmanager
-def fused(model, parts=None):
+def fused(model, parts=None, xla=False):
     """The model with the layers that this module knows in that form.
 
     Args:
         model: a model or a layer.
         parts: `Parts` that sequences are cut into; whole by default.
+        xla: whether XLA is going to compile it, which joins the operations of a layer normalisation by itself.
 
     Yields: dict of the variables that were made of several weights, by name.
     """
     changed, made, parts = [], {}, Parts() if parts is None else parts
     try:
         for layer in model._flatten_layers():
-            for name, replacement in _replacements(layer, made, parts).items():
+            for name, replacement in _replacements(layer, made, parts, xla).items():
                 setattr(layer, name, replacement)
                 changed.append((layer, name))
         yield made
@@ -52,18 +53,18 @@ def fused(model, parts=None):
             delattr(layer, name)
 
 
-def _replacements(layer, made, parts):
+def _replacements(layer, made, parts, xla):
     """Dict from names of methods to the functions to call instead of them."""
     # Subclasses, and layers that were quantized or have adapters, compute something else.
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
         return {}
     if type(layer) is keras.layers.Dense:
-        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, parts), inputs)}
+        return {"call": lambda inputs, training=None: _dense(layer, inputs, parts)}
     if type(layer) is keras.layers.EinsumDense and layer.equation in EQUATIONS:
         axes = 1 + EQUATIONS.index(layer.equation)
-        return {"call": lambda inputs, training=None: parts.map(lambda part: _dense(layer, part, parts, axes), inputs)}
-    if type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
-        return {"call": lambda inputs: parts.map(lambda part: _norm(layer, part), inputs)}
+        return {"call": lambda inputs, training=None: _dense(layer, inputs, parts, axes)}
+    if type(layer) is keras.layers.LayerNormalization and _plain_norm(layer) and not xla:
+        return {"call": lambda inputs: _norm(layer, inputs, parts)}
     if type(layer) is PositionalAttention:
         joinable = _joinable(layer)
         found = {"_penalties": _shaped(layer._penalties)}
@@ -80,18 +81,25 @@ def _replacements(layer, made, parts):
 
 def _dense(layer, inputs, parts, axes=1):
     """A product over the last `axes` of the inputs and the first of the kernel, its bias and activation."""
+    # Weights are read once for all parts.
     kernel = tf.convert_to_tensor(layer.kernel)
+    bias = None if layer.bias is None else tf.reshape(tf.convert_to_tensor(layer.bias), (-1,))
     width, ends = math.prod(kernel.shape[:axes]), kernel.shape[axes:]
-    found = tf.matmul(tf.reshape(inputs, (-1, width)), tf.reshape(kernel, (width, -1)))
-    if layer.bias is not None:
-        found = tf.nn.bias_add(found, tf.reshape(tf.convert_to_tensor(layer.bias), (-1,)))
-    if layer.activation is not None:
-        found = layer.activation(found)
-    if len(inputs.shape) == axes + 1:
-        return tf.reshape(found, (-1, *ends))
-    if len(inputs.shape) == axes + 2:
-        return tf.reshape(found, (-1, parts.length(inputs), *ends))
-    return tf.reshape(found, tf.concat([tf.shape(inputs)[:-axes], ends], axis=0))
+    kernel = tf.reshape(kernel, (width, -1))
+
+    def product(part):
+        found = tf.matmul(tf.reshape(part, (-1, width)), kernel)
+        if bias is not None:
+            found = tf.nn.bias_add(found, bias)
+        if layer.activation is not None:
+            found = layer.activation(found)
+        if len(part.shape) == axes + 1:
+            return tf.reshape(found, (-1, *ends))
+        if len(part.shape) == axes + 2:
+            return tf.reshape(found, (-1, parts.length(part), *ends))
+        return tf.reshape(found, tf.concat([tf.shape(part)[:-axes], ends], axis=0))
+
+    return parts.map(product, inputs)
 
 
 class Joint:
@@ -124,16 +132,17 @@ class Joint:
         index = next(index for index, member in enumerate(self.members) if member is dense)
         cut = self.parts.known(inputs)
         if any(id(piece) not in self.found for piece in cut.pieces):
-            self.found = {id(piece): (piece, tf.unstack(self._project(piece))) for piece in cut.pieces}
+            weights = [None if each is None else tf.cast(each, self.dtype) for each in (self.kernel, self.bias)]
+            self.found = {id(piece): (piece, tf.unstack(self._project(piece, *weights))) for piece in cut.pieces}
         return cut.together([self.found[id(piece)][1][index] for piece in cut.pieces], axis=2)
 
-    def _project(self, inputs):
+    def _project(self, inputs, kernel, bias):
         """`(parts, batch, heads, length, size)`."""
         width, heads, size = self.members[0].kernel.shape
         rows = tf.reshape(tf.cast(inputs, self.dtype), (-1, width))
-        found = tf.matmul(rows, tf.cast(self.kernel, self.dtype))
-        if self.bias is not None:
-            found = tf.nn.bias_add(found, tf.cast(self.bias, self.dtype))
+        found = tf.matmul(rows, kernel)
+        if bias is not None:
+            found = tf.nn.bias_add(found, bias)
         length = self.parts.length(inputs)
         return tf.transpose(tf.reshape(found, (-1, length, len(self.members), heads, size)), (2, 0, 3, 1, 4))
 
@@ -151,20 +160,25 @@ def _plain_norm(layer):
     return last in ([-1], [2]) and layer.scale and layer.center and not rms and layer.compute_dtype == "float32"
 
 
-def _norm(layer, inputs):
-    shape, nothing = tf.shape(inputs), tf.constant([], tf.float32)
-    rows = tf.reduce_prod(shape[:-1])
-    found = tf.raw_ops.FusedBatchNormV3(
-        x=tf.reshape(inputs, (1, rows, inputs.shape[-1], 1)),
-        scale=tf.fill([rows], 1.0),
-        offset=tf.fill([rows], 0.0),
-        mean=nothing,
-        variance=nothing,
-        epsilon=layer.epsilon,
-        data_format="NCHW",
-        is_training=True,
-    )
-    return tf.reshape(found.y, shape) * tf.convert_to_tensor(layer.gamma) + tf.convert_to_tensor(layer.beta)
+def _norm(layer, inputs, parts):
+    gamma, beta = tf.convert_to_tensor(layer.gamma), tf.convert_to_tensor(layer.beta)
+
+    def normalised(part):
+        shape, nothing = tf.shape(part), tf.constant([], tf.float32)
+        rows = tf.reduce_prod(shape[:-1])
+        found = tf.raw_ops.FusedBatchNormV3(
+            x=tf.reshape(part, (1, rows, part.shape[-1], 1)),
+            scale=tf.fill([rows], 1.0),
+            offset=tf.fill([rows], 0.0),
+            mean=nothing,
+            variance=nothing,
+            epsilon=layer.epsilon,
+            data_format="NCHW",
+            is_training=True,
+        )
+        return tf.reshape(found.y, shape) * gamma + beta
+
+    return parts.map(normalised, inputs)
 
 
 def _add(block, x, update, norm, parts):

@@ -55,6 +55,8 @@ def test_layer_normalisation_is_that_of_the_layer(rng):
     with fused(layer):
         assert "call" in vars(layer)
         np.testing.assert_allclose(layer(given), expected, atol=1e-5)
+    with fused(layer, xla=True):
+        assert "call" not in vars(layer)
 
 
 @pytest.mark.parametrize(
