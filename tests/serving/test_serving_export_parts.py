@@ -149,6 +149,8 @@ def ran(path, given):
         session.run(signature.outputs["logits"].name, fed, options, run)
     nodes = [node for device in run.step_stats.dev_stats for node in device.node_stats]
     products = [node for node in nodes if "MatMul(" in node.timeline_label and "Batch" not in node.timeline_label]
+    if any("_Mkl" in node.timeline_label for node in nodes):  # with oneDNN a layer normalisation is one operation
+        assert sum("= _MklLayerNorm(" in node.timeline_label for node in nodes) >= 2 * 2 * LAYERS
     ranks = {"ConcatV2": [], "SplitV": [], "Split": []}
     for node in nodes:
         for name, found in ranks.items():
