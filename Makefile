@@ -20,7 +20,7 @@ help:
 	@echo "make test-unit  only those that neither train nor save a model"
 	@echo "make demo       train, export, serve and study seven encodings; one page (demo_output/index.html)"
 	@echo "make serve      the models of the demo and the attention viewer, on PORT=$(PORT)"
-	@echo "make benchmark  every performance claim that needs no data set: encodings, decoding, training, serving, peers"
+	@echo "make benchmark  every performance claim that needs no data set: encodings, decoding, training, serving, peers (an hour)"
 	@echo "                QUICK=1: a little of each, to see that it runs (benchmark_output/quick)"
 	@echo "make peers      our exported BERT_BASE beside keras-hub, torch, ONNX Runtime, OpenVINO (benchmark_output/peers)"
 	@echo "make docs       the documentation of every module, from its docstrings, into docs_output/"

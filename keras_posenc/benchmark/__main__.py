@@ -23,7 +23,7 @@ def parser():
         prog="python -m keras_posenc.benchmark",
         description="Measures the time of training and of inference with every position encoding, relative to the same "
         "model with learned embeddings (Table 1 of DIET), time and memory of linear attention, and the time of "
-        "effective attention and of decoding. Without options it measures everything: one to two hours on two cores.",
+        "effective attention and of decoding. Without options it measures everything: about an hour on two cores.",
     )
     add = made.add_argument
     add("--models", type=names_of("model", models.SIZES), metavar="A,B", help="of base, small (default: all)")
