@@ -14,7 +14,7 @@ class Manager(tf.train.CheckpointManager):
     def save(self, checkpoint_number=None, check_interval=True, options=None):
         if check_interval and not self.checkpoints and int(checkpoint_number) < self.checkpoint_interval:
             return None
-        return super().save(checkpoint_number, check_interval, options)
+        return super().save(checkpoint_number=checkpoint_number, check_interval=check_interval, options=options)
 
 
 class Checkpoints:
